@@ -1,0 +1,56 @@
+"""The errors of the project: each says what was wanted, what came and what to do.
+
+The command line turns every `MempoError` into one line and exit code 2; anything else is a defect of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class MempoError(Exception):
+    """Any error that a user can mend."""
+
+
+class ConfigError(MempoError):
+    """A keyword, a name or a combination of them that cannot work."""
+
+
+class DataError(MempoError):
+    """A question or corpus file that does not hold what its format promises."""
+
+
+class IndexFault(MempoError):
+    """A search index that is missing, truncated, of another corpus or changed by hand."""
+
+
+class RetrieverError(MempoError):
+    """A retriever that still failed after its bounded retries."""
+
+
+class ResultsError(MempoError):
+    """A results file that is truncated, edited or of another run."""
+
+
+class StateError(MempoError):
+    """A snapshot that does not belong to this environment."""
+
+
+class MissingExtra(MempoError):
+    """An optional dependency that is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"this needs {package}, which is not installed: pip install 'mempo[{extra}]'")
+
+
+def lookup(table: Mapping[str, T], name: str, what: str) -> T:
+    """Return `table[name]`, or raise a ConfigError that names the nearest entry."""
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.4)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    raise ConfigError(f"unknown {what} {name!r}: {guess}choose from {', '.join(sorted(table))}")

@@ -1,0 +1,1 @@
+"""Memories that an agent can be given."""

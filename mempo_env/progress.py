@@ -1,0 +1,78 @@
+"""Progress of long work: a bar with rate and time left on a terminal, a plain line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Advance = Callable[[int], None]
+
+LOG_INTERVAL_S = 10.0
+
+
+@contextmanager
+def progress(label: str, total: int | None, done: int = 0, unit: str = "items") -> Iterator[Advance]:
+    """Show progress on stderr while the block runs; call the yielded function with each amount done.
+
+    Args:
+        label: What is being done.
+        total: Amount of work, `None` if it is not known.
+        done: Amount that an earlier run finished; it does not count for the rate.
+        unit: What is counted.
+    """
+    if sys.stderr.isatty():
+        yield from _bar(label, total, done, unit)
+    else:
+        yield from _lines(label, total, done, unit)
+
+
+def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    start, worked = time.monotonic(), 0
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total, completed=done, rate="")
+
+        def advance(amount: int) -> None:
+            nonlocal worked
+            worked += amount
+            rate = worked / max(time.monotonic() - start, 1e-9)
+            bar.update(task, advance=amount, rate=f"{rate:,.0f} {unit}/s")
+
+        yield advance
+
+
+def _lines(label: str, total: int | None, done: int, unit: str) -> Iterator[Advance]:
+    start = last = time.monotonic()
+    worked = 0
+
+    def line() -> str:
+        elapsed = max(time.monotonic() - start, 1e-9)
+        rate = worked / elapsed
+        text = f"{label}: {done + worked:,}"
+        if total is not None:
+            text += f" of {total:,}"
+        text += f" {unit}, {rate:,.0f}/s"
+        if total is not None and rate > 0 and done + worked < total:
+            text += f", {(total - done - worked) / rate:,.0f} s left"
+        return text
+
+    def advance(amount: int) -> None:
+        nonlocal worked, last
+        worked += amount
+        if time.monotonic() - last >= LOG_INTERVAL_S:
+            last = time.monotonic()
+            print(line(), file=sys.stderr, flush=True)  # noqa: T201
+
+    yield advance
+    print(line(), file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,1 @@
+"""Questions and the corpora that answer them."""

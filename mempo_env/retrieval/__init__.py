@@ -1,0 +1,1 @@
+"""Corpora, search indexes and retrieval servers."""

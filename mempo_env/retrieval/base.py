@@ -1,0 +1,56 @@
+"""What a retriever is, and the cache in front of one."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Protocol, runtime_checkable
+
+from mempo_env.types import Hit
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Anything that ranks passages for queries.
+
+    `search` returns, for each query, at most `k` hits ordered by (-score, row); fewer when fewer passages
+    share a term with the query, none for a query without a known term. The same query gives the same hits for
+    every batch, process and rebuild, and the hits for k are the first k of those for k + 1. It raises
+    `RetrieverError` after bounded time if it cannot answer, and is safe to call from several threads.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Names what decides the ranking: corpus, kind of index and its parameters."""
+        ...
+
+    def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+        """Rank passages for each query."""
+        ...
+
+
+class CachedRetriever:
+    """A least-recently-used cache of rankings; each distinct missing query is asked once, all in one call.
+
+    Args:
+        retriever: The retriever behind it.
+        size: Rankings kept, at least 1.
+    """
+
+    def __init__(self, retriever: Retriever, size: int = 16_384) -> None:
+        if size < 1:
+            raise ValueError(f"wanted a cache of at least 1 ranking, got {size}")
+        self.retriever = retriever
+        self.size = size
+        self._rankings: OrderedDict[tuple[str, int], tuple[Hit, ...]] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the retriever behind it: a cache changes no ranking."""
+        return self.retriever.fingerprint
+
+    def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+        """Rank passages for each query, from the cache where it can."""
+        raise NotImplementedError

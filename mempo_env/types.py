@@ -1,0 +1,385 @@
+"""The frozen data that travels between the boxes, with JSON in and out.
+
+    Question --env.reset--> Segments --agent--> Completion --parse--> Action --> Observation ... --> Episode
+
+All of them are immutable msgspec structs (docs/decisions/0001): they compare by value, are cheap to make, and
+`msgspec.json` writes them and reads them back with every type checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+# --- Questions and corpora ---------------------------------------------------------------------------------
+
+
+class Passage(Struct, frozen=True):
+    """One paragraph of a corpus. `id` is unique in its corpus; titles may repeat."""
+
+    id: str
+    title: str
+    text: str
+
+
+class Hit(Passage, frozen=True):
+    """A retrieved passage: its row in the corpus and the retriever's score (higher is better)."""
+
+    row: int
+    score: float
+
+
+class Evidence(Struct, frozen=True):
+    """A passage that supports the answer, and the sentences in it that do (empty: not annotated)."""
+
+    passage_id: str
+    title: str
+    sentences: tuple[str, ...] = ()
+
+
+Split: TypeAlias = Literal["train", "dev", "test"]
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """One question with every answer that counts as right, and the evidence for it where it is known.
+
+    Attributes:
+        id: Unique in its set.
+        text: The question itself.
+        answers: Accepted answers (aliases); at least one, none of them blank.
+        split: The split it belongs to.
+        kind: "bridge", "comparison", "intersection" or whatever the source says; empty if unknown.
+        level: Difficulty as the source says; empty if unknown.
+        hops: Passages that must be combined; 0 if unknown.
+        evidence: Gold passages; empty if unknown.
+        source: The data set it came from.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    split: Split = "train"
+    kind: str = ""
+    level: str = ""
+    hops: int = 0
+    evidence: tuple[Evidence, ...] = ()
+    source: str = ""
+
+
+# --- What the agent sees and writes ------------------------------------------------------------------------
+
+SegmentKind: TypeAlias = Literal[
+    "system", "question", "mem", "think", "call", "answer", "information", "error", "hint"
+]
+OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer"})
+"""Kinds of segments that the policy wrote."""
+
+
+class Segment(Struct, frozen=True):
+    """A piece of text in the ledger: what it is, the round that made it (0: before the first), its tokens."""
+
+    kind: SegmentKind
+    round: int
+    text: str
+    tokens: int
+
+
+FinishReason: TypeAlias = Literal["", "stop", "length", "error"]
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One call of a model within a round, as it was made.
+
+    Attributes:
+        segments: The segments that the prompt was composed of.
+        output: The text that came back.
+        prompt_ids: Exact token ids of the prompt; empty if the model works on text.
+        output_ids: Exact token ids of the output; empty if the model works on text.
+        logprobs: The sampler's log-probabilities of `output_ids` (nats); empty if unknown.
+        finish_reason: Why the model stopped.
+        prompt_tokens: Tokens of the prompt where their number is known without the ids (an endpoint's usage).
+        output_tokens: Tokens of the output, likewise.
+    """
+
+    segments: tuple[Segment, ...] = ()
+    output: str = ""
+    prompt_ids: tuple[int, ...] = ()
+    output_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish_reason: FinishReason = ""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Completion(str):
+    """What a policy wrote in one round: a `str` that carries how it was made.
+
+    `step()` takes plain text as well; then one call over the visible segments is assumed.
+
+    Attributes:
+        token_ids: Exact ids as sampled; empty for plain text.
+        logprobs: Log-probabilities of `token_ids` (nats), as sampled.
+        finish_reason: "stop", "length", "error" or "" (unknown).
+        calls: Every call of a model in this round, in order; empty: one call over the visible segments.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    calls: tuple[Call, ...]
+
+    def __new__(
+        cls,
+        text: str,
+        token_ids: Sequence[int] = (),
+        logprobs: Sequence[float] = (),
+        finish_reason: FinishReason = "",
+        calls: Sequence[Call] = (),
+    ) -> Completion:
+        """Make a completion; ids and log-probabilities must have the same length where both are given."""
+        if logprobs and len(logprobs) != len(token_ids):
+            raise ValueError(
+                f"wanted one log-probability a token, got {len(logprobs)} for {len(token_ids)} tokens"
+            )
+        self = super().__new__(cls, text)
+        self.token_ids = tuple(token_ids)
+        self.logprobs = tuple(logprobs)
+        self.finish_reason = finish_reason
+        self.calls = tuple(calls)
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """Arguments to pickle and copy with."""
+        return (str(self), self.token_ids, self.logprobs, self.finish_reason, self.calls)
+
+
+# --- What was read in it -----------------------------------------------------------------------------------
+
+Role: TypeAlias = Literal["mem", "think", "call", "answer"]
+
+
+class Span(Struct, frozen=True):
+    """Characters [start, end) of the policy's text and their role; the spans of a round cover its text."""
+
+    role: Role
+    start: int
+    end: int
+
+
+class _Written(Struct, frozen=True, kw_only=True):
+    """What every action has: the memory it wrote (None: none), its flaws, and the roles of its text."""
+
+    memory: str | None = None
+    flaws: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+
+class Search(_Written, frozen=True, tag="search"):
+    """Search for `query`."""
+
+    query: str
+
+
+class Answer(_Written, frozen=True, tag="answer"):
+    """End the episode with `text` as the answer to all objectives."""
+
+    text: str
+
+
+class Invalid(_Written, frozen=True, tag="invalid"):
+    """Nothing that can be acted on: `reason` is a word of the protocol, `detail` a line for the agent."""
+
+    reason: str
+    detail: str
+
+
+Action: TypeAlias = Search | Answer | Invalid
+
+# --- What came of it ---------------------------------------------------------------------------------------
+
+
+class Tokens(Struct, frozen=True):
+    """Token counts after a round, by the environment's counter or the exact ids where a completion has them.
+
+    Attributes:
+        prompt: Prompt tokens of the round's calls (0 after reset).
+        output: Output tokens of the round's calls (0 after reset).
+        memory: Tokens of the memory in force.
+        peak: Longest single call so far, prompt + output.
+        total: Sum of prompt + output over all calls so far.
+        dependency: Sum of (2 n_prompt + n_output) n_output / 2 over all calls so far (MEM1, 2506.15841).
+    """
+
+    prompt: int
+    output: int
+    memory: int
+    peak: int
+    total: int
+    dependency: float
+
+
+class Diagnostics(Struct, frozen=True):
+    """What the agent has seen and kept of the gold evidence; None where there is no gold to compare with.
+
+    Attributes:
+        evidence_recall: Share of the gold passages shown so far, in [0, 1].
+        evidence_kept: Share of the gold facts that the coming prompt still holds, in [0, 1].
+        facts_lost: Gold facts that some prompt held and the coming one does not.
+        answer_in_retrieved: For each objective, whether a passage shown so far contains a gold answer
+            (None for yes / no answers, which any passage may contain).
+        answer_in_memory: For each objective, whether the memory contains a gold answer (None likewise).
+        redundant_query: Whether this round's query was asked before, up to case and punctuation.
+    """
+
+    evidence_recall: float | None
+    evidence_kept: float | None
+    facts_lost: int | None
+    answer_in_retrieved: tuple[bool | None, ...]
+    answer_in_memory: tuple[bool | None, ...]
+    redundant_query: bool
+
+
+class RewardTerms(Struct, frozen=True):
+    """One value for each term of the reward."""
+
+    outcome: float = 0.0
+    invalid_action: float = 0.0
+    duplicate_write: float = 0.0
+    context_overflow: float = 0.0
+    write_cost: float = 0.0
+    memory_efficiency: float = 0.0
+
+    def total(self) -> float:
+        """Sum of all terms."""
+        return (
+            self.outcome
+            + self.invalid_action
+            + self.duplicate_write
+            + self.context_overflow
+            + self.write_cost
+            + self.memory_efficiency
+        )
+
+
+class RewardBreakdown(Struct, frozen=True):
+    """The raw value of every term and what it contributed; the step's reward is `weighted.total()`."""
+
+    raw: RewardTerms
+    weighted: RewardTerms
+
+
+class ObjectiveScore(Struct, frozen=True):
+    """The score of one objective: the prediction, EM and F1 (HotpotQA), EM after folding (`em_relaxed`)."""
+
+    prediction: str
+    em: float
+    f1: float
+    em_relaxed: float
+    contains: bool
+
+
+class Score(Struct, frozen=True):
+    """The score of an episode: means over its objectives, `em_all` for all exactly right, and each one."""
+
+    em: float
+    f1: float
+    em_relaxed: float
+    em_all: float
+    well_formed: bool
+    objectives: tuple[ObjectiveScore, ...]
+
+
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    ANSWERED = "answered"
+    MAX_ROUNDS = "max_rounds"
+    CONTEXT_OVERFLOW = "context_overflow"
+    GENERATION_LENGTH = "generation_length"
+    RETRIEVER_ERROR = "retriever_error"
+    TIMEOUT = "timeout"
+    AGENT_ERROR = "agent_error"
+
+
+class Failure(StrEnum):
+    """Why an objective was not answered rightly; the first that holds, in this order."""
+
+    ENVIRONMENT = "environment"
+    OUT_OF_BUDGET = "out_of_budget"
+    UNKNOWN = "unknown"
+    NOT_RETRIEVED = "not_retrieved"
+    RETRIEVED_NOT_KEPT = "retrieved_not_kept"
+    KEPT_THEN_LOST = "kept_then_lost"
+    WRONG_FORM = "wrong_form"
+    KEPT_NOT_USED = "kept_not_used"
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """One round of an episode, exactly as it happened.
+
+    Attributes:
+        number: 1 for the first.
+        view: Indices into the episode's ledger: the segments that the agent saw.
+        text: What the policy wrote.
+        token_ids: Exact ids of `text` as sampled; empty for plain text.
+        logprobs: Their log-probabilities (nats); empty if unknown.
+        finish_reason: Why the policy stopped writing.
+        calls: Calls of models handed over by the agent; empty: one call over `view`.
+        action: What was read in the text.
+        hits: The passages that the search returned.
+        memory: The memory in force after the round.
+        tokens: Token counts after the round.
+        diagnostics: Evidence seen and kept after the round.
+        reward: The reward of the round.
+        state_hash: Of the state after the round.
+    """
+
+    number: int
+    view: tuple[int, ...]
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish_reason: FinishReason = ""
+    calls: tuple[Call, ...] = ()
+    action: Action
+    hits: tuple[Hit, ...] = ()
+    memory: str = ""
+    tokens: Tokens
+    diagnostics: Diagnostics
+    reward: RewardBreakdown
+    state_hash: str
+
+
+class Episode(Struct, frozen=True, kw_only=True):
+    """A finished episode: the ledger of all segments, and the rounds that refer to it.
+
+    Attributes:
+        question_id: Ids of the objectives, joined by "+".
+        questions: The objectives.
+        ledger: Every segment in the order in which it came to be; `Round.view` indexes it.
+        rounds: The rounds, at least one unless the episode was aborted before.
+        final_view: What the agent would have seen next.
+        stop_reason: Why it ended.
+        score: EM, F1 and the rest; zeros where no answer was given.
+        failure: For each objective, why it failed; None where it did not.
+        tokens: Token counts at the end.
+        rewards: Sum of the rewards of all rounds, term by term.
+        mask_episode: True if it failed by no fault of the agent: trainers leave it out.
+        settings: The environment's keyword arguments that decide what an agent sees.
+    """
+
+    question_id: str
+    questions: tuple[Question, ...]
+    ledger: tuple[Segment, ...]
+    rounds: tuple[Round, ...]
+    final_view: tuple[int, ...]
+    stop_reason: StopReason
+    score: Score
+    failure: tuple[Failure | None, ...]
+    tokens: Tokens
+    rewards: RewardTerms
+    mask_episode: bool
+    settings: dict[str, Any]

@@ -1,0 +1,1 @@
+"""Trainers for policies of every size."""
