@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from mempo_env.errors import RetrieverError
 from mempo_env.types import Hit
 
 
@@ -53,4 +54,38 @@ class CachedRetriever:
 
     def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
         """Rank passages for each query, from the cache where it can."""
-        raise NotImplementedError
+        with self._lock:
+            found = {query: hits for query in queries if (hits := self._known(query, k)) is not None}
+        missing = [query for query in dict.fromkeys(queries) if query not in found]
+        if missing:
+            rankings = self.retriever.search(missing, k)
+            if len(rankings) != len(missing):
+                raise RetrieverError(
+                    f"wanted one ranking for each of {len(missing)} queries, got {len(rankings)} from "
+                    f"{type(self.retriever).__name__}; mend its search()"
+                )
+            found.update(zip(missing, rankings, strict=True))
+            with self._lock:
+                self._keep(missing, k, rankings)
+        return [found[query] for query in queries]
+
+    def _known(self, query: str, k: int) -> tuple[Hit, ...] | None:
+        hits = self._rankings.get((query, k))
+        if hits is not None:
+            self._rankings.move_to_end((query, k))
+        return hits
+
+    def _keep(self, queries: Sequence[str], k: int, rankings: Sequence[tuple[Hit, ...]]) -> None:
+        for query, hits in zip(queries, rankings, strict=True):
+            self._rankings[query, k] = hits
+        while len(self._rankings) > self.size:
+            self._rankings.popitem(last=False)
+
+    def __copy__(self) -> CachedRetriever:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CachedRetriever:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CachedRetriever, (self.retriever, self.size)
