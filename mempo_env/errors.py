@@ -11,6 +11,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_LISTED = 16  # names of a table that a message lists; a question set has thousands
+
 
 class MempoError(Exception):
     """Any error that a user can mend."""
@@ -53,4 +55,6 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
         return table[name]
     near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.4)
     guess = f"did you mean {near[0]!r}? " if near else ""
-    raise ConfigError(f"unknown {what} {name!r}: {guess}choose from {', '.join(sorted(table))}")
+    names = ", ".join(sorted(table)[:_LISTED])
+    more = f" and {len(table) - _LISTED:,} more" if len(table) > _LISTED else ""
+    raise ConfigError(f"unknown {what} {name!r}: {guess}choose from {names}{more}")

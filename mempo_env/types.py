@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from mempo_env.files import digest
+
 # --- Questions and corpora ---------------------------------------------------------------------------------
 
 
@@ -23,6 +25,11 @@ class Passage(Struct, frozen=True):
     id: str
     title: str
     text: str
+
+
+def passage_id(title: str, text: str) -> str:
+    """Name a paragraph by its content: equal paragraphs are one, different ones with one title are not."""
+    return digest(title, text)
 
 
 class Hit(Passage, frozen=True):
@@ -72,9 +79,9 @@ class Question(Struct, frozen=True, kw_only=True):
 # --- What the agent sees and writes ------------------------------------------------------------------------
 
 SegmentKind: TypeAlias = Literal[
-    "system", "question", "mem", "think", "call", "answer", "information", "error", "hint"
+    "system", "question", "mem", "think", "call", "answer", "invalid", "information", "error", "hint"
 ]
-OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer"})
+OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer", "invalid"})
 """Kinds of segments that the policy wrote."""
 
 
@@ -362,7 +369,8 @@ class Episode(Struct, frozen=True, kw_only=True):
         ledger: Every segment in the order in which it came to be; `Round.view` indexes it.
         rounds: The rounds, at least one unless the episode was aborted before.
         final_view: What the agent would have seen next.
-        stop_reason: Why it ended.
+        stop_reason: Why it ended; None while it is still running.
+        stop_detail: What exactly failed, where the reason alone does not tell; for people, never for agents.
         score: EM, F1 and the rest; zeros where no answer was given.
         failure: For each objective, why it failed; None where it did not.
         tokens: Token counts at the end.
@@ -376,7 +384,8 @@ class Episode(Struct, frozen=True, kw_only=True):
     ledger: tuple[Segment, ...]
     rounds: tuple[Round, ...]
     final_view: tuple[int, ...]
-    stop_reason: StopReason
+    stop_reason: StopReason | None
+    stop_detail: str = ""
     score: Score
     failure: tuple[Failure | None, ...]
     tokens: Tokens

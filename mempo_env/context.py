@@ -1,0 +1,88 @@
+"""The ledger of all that was said, and the rule that decides what of it the agent sees.
+
+- "last_step": the whole previous step; the memory always.
+- "memory_only": the memory and the last information (and, after an invalid action, what was wrong with it).
+- k (an int): the last k whole steps, and the memory.
+- "full": every step.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from mempo_env.errors import ConfigError, lookup
+from mempo_env.tokens import TokenCounter
+from mempo_env.types import Segment, SegmentKind
+
+ContextRule: TypeAlias = Literal["last_step", "memory_only", "full"] | int
+
+_RULES = {"last_step": "last_step", "memory_only": "memory_only", "full": "full"}
+
+
+def check_rule(rule: ContextRule) -> ContextRule:
+    """Return the rule, or raise a ConfigError that says which there are."""
+    if isinstance(rule, bool) or not isinstance(rule, (int, str)):
+        raise ConfigError(
+            f"context: wanted 'last_step', 'memory_only', 'full' or a number of steps, got {rule!r}"
+        )
+    if isinstance(rule, str):
+        lookup(_RULES, rule, "context")
+    elif rule < 1:
+        raise ConfigError(f"context: wanted at least 1 step, got {rule}; 'memory_only' keeps none")
+    return rule
+
+
+class Ledger:
+    """Every segment of an episode in the order in which it came to be.
+
+    Attributes:
+        segments: The segments.
+        steps: For each round, the range of segments that it made: [start, stop).
+        memory: Index of the segment that holds the memory in force, or None.
+        information: Index of the last information, or None.
+    """
+
+    __slots__ = ("count", "head", "information", "memory", "segments", "steps")
+
+    def __init__(self, head: list[Segment], count: TokenCounter) -> None:
+        self.segments = head
+        self.head = len(head)
+        self.count = count
+        self.steps: list[tuple[int, int]] = []
+        self.memory: int | None = None
+        self.information: int | None = None
+
+    def add(self, kind: SegmentKind, round: int, text: str) -> int:
+        """Append a segment and return its index."""
+        self.segments.append(Segment(kind, round, text, self.count(text)))
+        return len(self.segments) - 1
+
+    def close_step(self, start: int) -> None:
+        """Let the segments from `start` on be the step of one more round."""
+        self.steps.append((start, len(self.segments)))
+
+    def copy(self) -> Ledger:
+        """An independent ledger with the same segments."""
+        twin = Ledger(list(self.segments), self.count)
+        twin.head, twin.steps, twin.memory = self.head, list(self.steps), self.memory
+        twin.information = self.information
+        return twin
+
+    def visible(self, rule: ContextRule) -> list[int]:
+        """Indices of what the agent sees next: system and question, the memory, the kept steps."""
+        view = list(range(self.head))
+        if not self.steps:
+            return view
+        if rule == "memory_only":
+            start, stop = self.steps[-1]
+            errors = [i for i in range(start, stop) if self.segments[i].kind == "error"]
+            kept = [] if self.information is None else [self.information]
+            memory = [] if self.memory is None else [self.memory]
+            return view + memory + kept + errors
+        keep = {"last_step": 1, "full": len(self.steps)}.get(rule, rule) if isinstance(rule, str) else rule
+        kept_steps = self.steps[-int(keep) :]
+        if self.memory is not None and self.memory < kept_steps[0][0]:
+            view.append(self.memory)
+        for start, stop in kept_steps:
+            view.extend(range(start, stop))
+        return view

@@ -1,0 +1,211 @@
+"""What the agent has seen and kept of the gold evidence, and why it failed.
+
+A *fact* is one gold passage of one objective. It is *seen* once a search has returned its passage. The coming
+prompt *holds* a seen fact if it shows the passage, or if the memory has the fact: its key phrases (the gold
+answers, and the titles of the objective's other gold passages, as far as they occur in the fact's sentences)
+count, any one of them; a fact without a key phrase counts if the memory holds half of its content words
+outside the title. This is a heuristic on words: a memory that paraphrases both the answer and the sentence is
+missed, and one that names the answer by chance is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from mempo_env.scoring import contains, is_closed, normalise, normalised_answers
+from mempo_env.types import Diagnostics, Failure, Hit, ObjectiveScore, Question
+
+CONTENT_SHARE = 0.5
+"""Share of a fact's content words that a memory must hold where the fact has no key phrase."""
+
+_FUNCTION_WORDS = frozenset(
+    normalise(
+        "and are as at be been but by for from had has have he her his in is it its of on or she that their "
+        "they this to was were which who whose with"
+    ).split()
+)
+
+Fact = tuple[int, int]
+"""(objective, index of the gold passage in its evidence), both from 0."""
+
+
+@lru_cache(maxsize=8192)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(normalise(text).split()) - _FUNCTION_WORDS
+
+
+class Tracker(Struct, frozen=True, kw_only=True):
+    """What one episode has shown and kept so far; `after_round` makes the next one.
+
+    Attributes:
+        questions: The objectives.
+        seen: Facts whose passage was retrieved, with its text.
+        held: Facts that the coming prompt holds.
+        ever_held: Facts that some prompt held.
+        in_memory: Facts that the memory in force has.
+        ever_in_memory: Facts that the memory ever had.
+        answer_seen: For each objective, whether a retrieved passage contained a gold answer; None for yes /
+            no.
+        answer_in_memory: For each objective, whether the memory in force contains a gold answer; None
+            likewise.
+        queries: Queries asked so far, in normal form.
+        redundant: Whether the last round's query had been asked before.
+    """
+
+    questions: tuple[Question, ...]
+    seen: dict[Fact, str] = {}
+    held: frozenset[Fact] = frozenset()
+    ever_held: frozenset[Fact] = frozenset()
+    in_memory: frozenset[Fact] = frozenset()
+    ever_in_memory: frozenset[Fact] = frozenset()
+    answer_seen: tuple[bool | None, ...]
+    answer_in_memory: tuple[bool | None, ...]
+    queries: frozenset[str] = frozenset()
+    redundant: bool = False
+
+    def diagnostics(self) -> Diagnostics:
+        """What is known now."""
+        total = sum(len(question.evidence) for question in self.questions)
+        return Diagnostics(
+            evidence_recall=len(self.seen) / total if total else None,
+            evidence_kept=len(self.held) / total if total else None,
+            facts_lost=len(self.ever_held - self.held) if total else None,
+            answer_in_retrieved=self.answer_seen,
+            answer_in_memory=self.answer_in_memory,
+            redundant_query=self.redundant,
+        )
+
+
+def start(questions: tuple[Question, ...]) -> Tracker:
+    """Nothing seen: False for each objective, None for those with yes / no answers."""
+    unseen = tuple(None if is_closed(q.answers) else False for q in questions)
+    return Tracker(questions=questions, answer_seen=unseen, answer_in_memory=unseen)
+
+
+def after_round(
+    before: Tracker,
+    *,
+    query: str | None,
+    hits: Sequence[Hit],
+    memory: str,
+    shown: Iterable[str],
+    memory_in_view: bool,
+) -> Tracker:
+    """The tracker after one more round.
+
+    Args:
+        before: The one before the round.
+        query: What was searched for; None: nothing.
+        hits: The passages that came back.
+        memory: The memory in force after the round.
+        shown: Ids of the passages in the coming prompt.
+        memory_in_view: Whether the coming prompt shows the memory.
+    """
+    seen, answer_seen = before.seen, before.answer_seen
+    if hits:
+        texts = {hit.id: f"{hit.title}\n{hit.text}" for hit in hits}
+        new = {fact: texts[i] for fact, i in _facts(before.questions) if i in texts and fact not in seen}
+        seen = {**seen, **new} if new else seen
+        answer_seen = _look_for_answers(before.questions, answer_seen, list(map(normalise, texts.values())))
+    norm = normalise(memory)
+    unseen = tuple(None if flag is None else False for flag in answer_seen)
+    in_memory = _remembered(before.questions, seen, norm)
+    shown_ids = frozenset(shown)
+    held = frozenset(fact for fact, i in _facts(before.questions) if i in shown_ids)
+    held |= in_memory if memory_in_view else frozenset()
+    query_norm = None if query is None else normalise(query)
+    return Tracker(
+        questions=before.questions,
+        seen=seen,
+        held=held,
+        ever_held=before.ever_held | held,
+        in_memory=in_memory,
+        ever_in_memory=before.ever_in_memory | in_memory,
+        answer_seen=answer_seen,
+        answer_in_memory=_look_for_answers(before.questions, unseen, [norm]) if norm else unseen,
+        queries=before.queries if query_norm is None else before.queries | {query_norm},
+        redundant=query_norm in before.queries,
+    )
+
+
+def _look_for_answers(
+    questions: Sequence[Question], found: tuple[bool | None, ...], texts_norm: Sequence[str]
+) -> tuple[bool | None, ...]:
+    """Turn False into True for each objective with a gold answer in one of the texts."""
+    return tuple(
+        any(contains(text, gold) for text in texts_norm for gold in normalised_answers(question.answers))
+        if flag is False
+        else flag
+        for flag, question in zip(found, questions, strict=True)
+    )
+
+
+def _remembered(questions: Sequence[Question], seen: dict[Fact, str], memory_norm: str) -> frozenset[Fact]:
+    """Facts among those seen that a memory has; see the module for when it has one."""
+    if not memory_norm or not seen:
+        return frozenset()
+    words = frozenset(memory_norm.split())
+    return frozenset(
+        f for f, text in seen.items() if _remembers(questions[f[0]], f[1], text, memory_norm, words)
+    )
+
+
+def _remembers(
+    question: Question, index: int, passage: str, memory_norm: str, memory_words: frozenset[str]
+) -> bool:
+    evidence = question.evidence[index]
+    text = " ".join(evidence.sentences) or passage
+    text_norm = normalise(text)
+    others = (normalise(e.title) for e in question.evidence if e.passage_id != evidence.passage_id)
+    answers = () if is_closed(question.answers) else normalised_answers(question.answers)
+    phrases = [phrase for phrase in (*answers, *others) if contains(text_norm, phrase)]
+    if phrases:
+        return any(contains(memory_norm, phrase) for phrase in phrases)
+    content = _words(text) - _words(evidence.title)
+    return bool(content) and len(content & memory_words) >= CONTENT_SHARE * len(content)
+
+
+def _facts(questions: Sequence[Question]) -> Iterable[tuple[Fact, str]]:
+    for i, question in enumerate(questions):
+        for j, evidence in enumerate(question.evidence):
+            yield (i, j), evidence.passage_id
+
+
+def failure(
+    objective: int,
+    tracker: Tracker,
+    score: ObjectiveScore,
+    *,
+    answered: bool,
+    masked: bool,
+) -> Failure | None:
+    """Why an objective failed: the first reason that holds, in the order of `Failure`; None if it was right.
+
+    Args:
+        objective: Its index from 0.
+        tracker: In the state of the prompt from which the last round was written.
+        score: Its score.
+        answered: Whether an answer was given.
+        masked: Whether the episode ended by no fault of the agent.
+    """
+    if masked:
+        return Failure.ENVIRONMENT
+    if not answered:
+        return Failure.OUT_OF_BUDGET
+    if score.em == 1.0:
+        return None
+    facts = {fact for fact, _ in _facts(tracker.questions) if fact[0] == objective}
+    if not facts:
+        return Failure.UNKNOWN
+    if not facts <= set(tracker.seen):
+        return Failure.NOT_RETRIEVED
+    missing = facts - tracker.held
+    if missing:
+        kept_once = missing <= tracker.ever_in_memory
+        return Failure.KEPT_THEN_LOST if kept_once else Failure.RETRIEVED_NOT_KEPT
+    if score.em_relaxed == 1.0 or score.contains:
+        return Failure.WRONG_FORM
+    return Failure.KEPT_NOT_USED

@@ -1,0 +1,428 @@
+"""The environment: one round a step, and only what the context rule keeps is seen again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+
+from mempo_env import play, protocol, rewards, tokens
+from mempo_env.context import ContextRule, check_rule
+from mempo_env.diagnostics import Tracker
+from mempo_env.errors import ConfigError, RetrieverError, lookup
+from mempo_env.play import MemoryKind, Play, Rules
+from mempo_env.retrieval.base import Retriever
+from mempo_env.rewards import RewardConfig
+from mempo_env.snapshot import freeze, revive, set_rng, thaw
+from mempo_env.sources import resolve
+from mempo_env.spaces import UnicodeText
+from mempo_env.types import Completion, Episode, Hit, Question, Round, Search, Segment, Split, StopReason
+
+StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
+
+_MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
+_COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
+
+
+class SearchQAEnv(gym.Env[str, str]):
+    """Search question answering in which the agent keeps only what it writes into memory.
+
+    ## Description
+
+    The agent gets a question, or several, that an encyclopedia can answer. In each round it may search once
+    or answer. The next prompt holds the question, the agent's memory and what the context rule keeps of the
+    steps before (by default the previous step only), so whatever it will still need must be in the memory
+    that it writes. The protocol is that of MemPO (arXiv 2603.00680); `mempo_env.protocol` reads and renders
+    it.
+
+    ## Action Space
+
+    Text (`UnicodeText`), or a `Completion`: text that carries exact token ids, log-probabilities and model
+    calls.
+
+        <mem> what is known so far </mem> <think> ... </think> <search> one query </search>
+        <mem> what is known so far </mem> <think> ... </think> <answer> the answer </answer>
+
+    `<tool_call>{"name": "search", "arguments": {"query": "..."}}</tool_call>` is read as well. Anything else
+    is an invalid action: it costs the round, changes nothing, and is answered by one line that says what was
+    wrong.
+
+    ## Observation Space
+
+    Text: the whole prompt of the coming round, which is the texts of `info["segments"]` joined by newlines.
+
+    ## Rewards
+
+    The outcome is paid with the answer; other terms in the round that earned them (`mempo_env.rewards`). The
+    default preset "mempo" pays 1 if every objective is exactly right and the answer is well-formed, else 0.
+
+    ## Starting State
+
+    Questions drawn from the split with the episode's seed, or those of `reset(options={"question_id": ...})`.
+
+    ## Episode End
+
+    Terminated once an answer was given. Truncated, with `info["stop_reason"]`, after `max_rounds`
+    ("max_rounds", or "generation_length" if the last round was cut off by its length), when the next prompt
+    would pass `max_context_tokens` ("context_overflow"), when the retriever failed after its bounded retries
+    ("retriever_error", with `mask_episode`: it is not the agent's fault), or by `abort` ("timeout",
+    "agent_error").
+
+    ## Information
+
+    After `reset` (with `action` None) and every `step`: `question_id`, `round` (rounds done), `segments` and
+    `messages` (the coming prompt), `action` (parsed, with its flaws), `retrieved` (hits of this round),
+    `memory` (in force), `tokens`, `diagnostics`, `reward_terms`, `state_hash`; on the last step also
+    `stop_reason`, `episode`, `score`, `failure` and `mask_episode`. Values are plain, tuples or frozen
+    structs of `mempo_env.types`.
+
+    ## Arguments
+
+    Args:
+        dataset: "synthetic" (the embedded synthetic Wikipedia), the folder of a prepared data set, or a
+            QuestionSet.
+        corpus: Folder or `Corpus` to search instead of the data set's own.
+        retriever: "bm25" (embedded), "rank_bm25" (reference), the URL of a server, or an object with
+            `search`.
+        split: "train", "dev" or "test".
+        objectives: Questions in one episode, at least 1.
+        top_k: Passages a search returns at most.
+        max_rounds: Rounds allowed; None: the larger of 16 and 4 x objectives + 1.
+        context: What is kept of the steps before: "last_step" (MemPO's), "memory_only", "full", or a number
+            of steps.
+        memory: "inline" (the agent rewrites `<mem>`) or "none" (`<mem>` is dropped).
+        reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
+        tokenizer: What tokens are: "words", a callable from text to a count, or a Hugging Face tokenizer.
+        max_context_tokens: Longest prompt allowed; None: no limit.
+        max_memory_tokens: Longest memory allowed, a longer write is an invalid action; None: no limit.
+        system_prompt: Text of the first segment; None: the protocol's own; "": none.
+        hint: Whether the prompt ends with the rounds (and context tokens) left.
+        compose: How several objectives are drawn: "random", or "consecutive" rows of the split (MEM1's).
+        retriever_noise: Probability, for experiments, with which each hit is replaced by a random passage.
+        render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
+
+    ## Version History
+
+    * v0: first version.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "html"], "render_fps": 1}  # noqa: RUF012
+
+    def __init__(
+        self,
+        dataset: Any = "synthetic",
+        *,
+        corpus: Any = None,
+        retriever: str | Retriever = "bm25",
+        split: Split = "train",
+        objectives: int = 1,
+        top_k: int = 3,
+        max_rounds: int | None = None,
+        context: ContextRule = "last_step",
+        memory: MemoryKind = "inline",
+        reward: str | RewardConfig = "mempo",
+        tokenizer: Any = "words",
+        max_context_tokens: int | None = None,
+        max_memory_tokens: int | None = None,
+        system_prompt: str | None = None,
+        hint: bool = True,
+        compose: Literal["random", "consecutive"] = "random",
+        retriever_noise: float = 0.0,
+        render_mode: Literal["ansi", "html"] | None = None,
+    ) -> None:
+        self.top_k = _at_least_one("top_k", top_k)
+        self.compose = lookup(_COMPOSITIONS, compose, "compose")
+        if not 0.0 <= retriever_noise <= 1.0:
+            raise ConfigError(f"retriever_noise: wanted a probability, got {retriever_noise}")
+        self.retriever_noise = retriever_noise
+        if render_mode is not None:
+            lookup(dict.fromkeys(self.metadata["render_modes"]), render_mode, "render_mode")
+        self.render_mode = render_mode
+        dataset, self.corpus, self.retriever = resolve(dataset, corpus, retriever)
+        self.questions = dataset.split(split)
+        if _at_least_one("objectives", objectives) > len(self.questions):
+            raise ConfigError(
+                f"objectives: wanted at most the {len(self.questions)} questions of {split!r}, "
+                f"got {objectives}"
+            )
+        if retriever_noise and self.corpus is None:
+            raise ConfigError("retriever_noise needs the passages: give corpus=, a folder or a Corpus")
+        self.rules = _rules(
+            objectives=objectives,
+            max_rounds=max(16, 4 * objectives + 1) if max_rounds is None else max_rounds,
+            context=context,
+            memory=memory,
+            reward=reward,
+            tokenizer=tokenizer,
+            max_context_tokens=max_context_tokens,
+            max_memory_tokens=max_memory_tokens,
+            system_prompt=protocol.system_prompt(memory, objectives, top_k)
+            if system_prompt is None
+            else system_prompt,
+            hint=hint,
+            sources={
+                "dataset": self.questions.fingerprint,
+                "retriever": getattr(self.retriever, "fingerprint", type(self.retriever).__name__),
+                "split": split,
+                "top_k": top_k,
+                "compose": compose,
+                "retriever_noise": retriever_noise,
+            },
+        )
+        self.observation_space = UnicodeText()
+        self.action_space = UnicodeText()
+        self._play: Play | None = None
+
+    # --- Gymnasium --------------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: Of the random numbers from here on; None: go on with those of before.
+            options: {"question_id": id, ids joined by "+", or a sequence of ids} fixes the objectives,
+                {"state": text of `get_state`} goes on from a snapshot.
+        """
+        super().reset(seed=seed)
+        chosen, state = _read_options(options)
+        if state is not None:
+            self.set_state(state)
+        else:
+            self._play = self._begin(self._draw() if chosen is None else self._choose(chosen))
+        now = self._playing()
+        return now.observation, play.tell(now, None)
+
+    def step(self, action: str) -> StepResult:
+        """Play one round; see the class for what an action is."""
+        query = self.submit(action)
+        if query is None:
+            return self.conclude(())
+        try:
+            hits = self.retriever.search((query,), self.top_k)[0]
+        except (RetrieverError, OSError) as fault:
+            return self.conclude(fault)
+        return self.conclude(hits)
+
+    def render(self) -> str | None:
+        """The last round as text ("ansi"), or the episode so far as one HTML page ("html")."""
+        if self.render_mode is None:
+            return None
+        episode = self.episode()
+        if self.render_mode == "ansi":
+            from mempo_env.ansi import render_round
+
+            return render_round(episode)
+        from mempo_env.viewer.page import Entry, episodes_page
+
+        return episodes_page([Entry(label="episode", episode=episode)], title=f"MemPO: {episode.question_id}")
+
+    # --- A round in two halves, so that a vector environment can search for all at once -----------------
+
+    def submit(self, action: str) -> str | None:
+        """Read an action; return the query to search for before `conclude`, None if there is none."""
+        now = self._running()
+        if now.pending is not None:
+            raise gym.error.ResetNeeded("a round is under way: call conclude() before the next submit()")
+        if not isinstance(action, str):
+            raise TypeError(f"step: wanted text or a Completion, got {type(action).__name__}")
+        completion = action if isinstance(action, Completion) else Completion(action)
+        parsed = play.read(now, self.rules, completion)
+        now.pending = (completion, parsed)
+        return parsed.query if isinstance(parsed, Search) else None
+
+    def conclude(self, outcome: Sequence[Hit] | Exception) -> StepResult:
+        """Finish the round that `submit` began, with the hits of its query (else none), or with the fault."""
+        now = self._playing()
+        if now.pending is None:
+            raise gym.error.ResetNeeded("no round is under way: call submit() first")
+        (completion, action), now.pending = now.pending, None
+        if not isinstance(outcome, Exception):
+            outcome = self._with_noise(tuple(outcome[: self.top_k])) if isinstance(action, Search) else ()
+        asked = play.conclude(now, self.rules, completion, action, outcome)
+        return self._result(asked, now.rounds[-1])
+
+    def abort(self, reason: str, detail: str = "") -> StepResult:
+        """End the episode from outside, for "timeout" or "agent_error", without a round.
+
+        Args:
+            reason: Which of the two.
+            detail: What exactly happened; for people, no agent will see it.
+        """
+        now = self._running()
+        allowed = {str(r): r for r in (StopReason.TIMEOUT, StopReason.AGENT_ERROR)}
+        now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), detail
+        now.pending = None
+        return self._result(now.tracker, None)
+
+    # --- Snapshots --------------------------------------------------------------------------------------
+
+    def get_state(self) -> str:
+        """The whole state as JSON text, for `reset(options={"state": ...})` here or in another process."""
+        now = self._playing()
+        if now.pending is not None:
+            raise gym.error.ResetNeeded("a round is under way: call conclude() before get_state()")
+        return freeze(now, self.rules.settings, self.np_random)
+
+    def set_state(self, state: str) -> None:
+        """Go on from a state that `get_state` returned; a StateError if it is of another environment."""
+        snapshot = thaw(state, self.rules.settings)
+        questions = tuple(map(self.questions.by_id, snapshot.question_ids))
+        now = revive(snapshot, questions, self.rules.count)
+        set_rng(self.np_random, snapshot.rng)
+        self._play = now
+
+    def fork(self, n: int, seeds: Sequence[int] | None = None) -> list[SearchQAEnv]:
+        """Make n independent environments in this state, which share questions and retriever.
+
+        Args:
+            n: How many.
+            seeds: One for each, of its random numbers from here on; None: each goes on with ours.
+        """
+        if seeds is not None and len(seeds) != n:
+            raise ConfigError(f"fork: wanted one seed for each of {n} environments, got {len(seeds)}")
+        twins = []
+        for i in range(n):
+            twin = copy.copy(self)
+            twin._play = self._playing().copy()
+            rng = np.random.default_rng(None if seeds is None else seeds[i])
+            if seeds is None:
+                rng.bit_generator.state = self.np_random.bit_generator.state
+            twin._np_random = rng
+            twins.append(twin)
+        return twins
+
+    def episode(self) -> Episode:
+        """The episode so far, or whole, as one frozen value."""
+        now = self._playing()
+        return play.record(now, self.rules, now.tracker)
+
+    # --- Starting ---------------------------------------------------------------------------------------
+
+    def _playing(self) -> Play:
+        if self._play is None:
+            raise gym.error.ResetNeeded("there is no episode yet: call reset() first")
+        return self._play
+
+    def _running(self) -> Play:
+        now = self._playing()
+        if now.stop_reason is not None:
+            raise gym.error.ResetNeeded(f"the episode has ended ({now.stop_reason}): call reset() to go on")
+        return now
+
+    def _draw(self) -> tuple[Question, ...]:
+        """Draw the objectives with the episode's random numbers."""
+        rows, n, rng = self.questions, self.rules.objectives, self.np_random
+        if n == 1:
+            return (rows[int(rng.random() * len(rows))],)
+        if self.compose == "consecutive":
+            first = n * int(rng.integers(len(rows) // n))
+            return tuple(rows[first + i] for i in range(n))
+        return tuple(rows[int(i)] for i in rng.choice(len(rows), n, replace=False))
+
+    def _choose(self, chosen: str | Sequence[str]) -> tuple[Question, ...]:
+        """Look the objectives up by their ids."""
+        n = self.rules.objectives
+        one = isinstance(chosen, str) and n == 1
+        ids = (str(chosen),) if one else tuple(chosen.split("+") if isinstance(chosen, str) else chosen)
+        if len(ids) != n or len(set(ids)) != len(ids):
+            raise ConfigError(
+                f"question_id: wanted {n} different ids (joined by '+', or a sequence), got {chosen!r}"
+            )
+        return tuple(map(self.questions.by_id, ids))
+
+    def _begin(self, questions: tuple[Question, ...]) -> Play:
+        """A new episode, unless not even its first prompt is allowed."""
+        now = play.begin(self.rules, questions)
+        if play.overflows(now, self.rules):
+            raise ConfigError(
+                f"max_context_tokens: wanted at least the {now.prompt_tokens} tokens of the first prompt of "
+                f"question {now.question_id!r}, got {self.rules.max_context_tokens}"
+            )
+        return now
+
+    # --- Playing ----------------------------------------------------------------------------------------
+
+    def _with_noise(self, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+        """The hits, each replaced by a random passage with probability `retriever_noise`."""
+        if not self.retriever_noise or self.corpus is None:
+            return hits
+        noisy = []
+        for hit in hits:
+            if self.np_random.random() < self.retriever_noise:
+                row = int(self.np_random.integers(len(self.corpus)))
+                passage = self.corpus[row]
+                hit = Hit(passage.id, passage.title, passage.text, row, hit.score)
+            noisy.append(hit)
+        return tuple(noisy)
+
+    def _result(self, asked: Tracker, done: Round | None) -> StepResult:
+        now = self._playing()
+        info = play.tell(now, done)
+        if now.stop_reason is not None:
+            episode = play.record(now, self.rules, asked)
+            info["stop_reason"] = episode.stop_reason
+            info["episode"] = episode
+            info["score"] = episode.score
+            info["failure"] = episode.failure
+            info["mask_episode"] = episode.mask_episode
+        terminated = now.stop_reason is StopReason.ANSWERED
+        truncated = now.stop_reason is not None and not terminated
+        reward = 0.0 if done is None else done.reward.weighted.total()
+        return now.observation, reward, terminated, truncated, info
+
+
+def _rules(
+    *,
+    objectives: int,
+    max_rounds: int,
+    context: ContextRule,
+    memory: str,
+    reward: str | RewardConfig,
+    tokenizer: Any,
+    max_context_tokens: int | None,
+    max_memory_tokens: int | None,
+    system_prompt: str,
+    hint: bool,
+    sources: dict[str, Any],
+) -> Rules:
+    """Check the keyword arguments and freeze them, with their values as plain data beside them."""
+    name, count = tokens.counter(tokenizer)
+    config = rewards.preset(reward)
+    checked: dict[str, Any] = {
+        "objectives": objectives,
+        "max_rounds": _at_least_one("max_rounds", max_rounds),
+        "context": check_rule(context),
+        "memory": lookup(_MEMORIES, memory, "memory"),
+        "max_context_tokens": max_context_tokens and _at_least_one("max_context_tokens", max_context_tokens),
+        "max_memory_tokens": max_memory_tokens and _at_least_one("max_memory_tokens", max_memory_tokens),
+        "hint": hint,
+    }
+    told = {"reward": msgspec.to_builtins(config), "tokenizer": name, "system_prompt": system_prompt}
+    return Rules(
+        **checked,
+        reward=config,
+        count=count,
+        system=Segment("system", 0, system_prompt, count(system_prompt)) if system_prompt else None,
+        settings={**sources, **checked, **told},
+    )
+
+
+def _read_options(options: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """Return (question_id, state) of the options of `reset`, None where they are not given."""
+    if not options:
+        return None, None
+    if unknown := sorted(set(options) - {"question_id", "state"}):
+        raise ConfigError(f"reset: options may hold question_id or state, got {', '.join(unknown)}")
+    return options.get("question_id"), options.get("state")
+
+
+def _at_least_one(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ConfigError(f"{name}: wanted a whole number of at least 1, got {value!r}")
+    return int(value)

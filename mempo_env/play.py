@@ -1,0 +1,302 @@
+"""One episode while it is played: what is written, kept, counted, earned and told."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from mempo_env import diagnostics, protocol, rewards, tokens
+from mempo_env.context import ContextRule, Ledger
+from mempo_env.diagnostics import Tracker
+from mempo_env.rewards import NOTHING, RewardConfig
+from mempo_env.scoring import score_episode
+from mempo_env.tokens import NO_TOKENS, TokenCounter
+from mempo_env.types import (
+    Action,
+    Answer,
+    Completion,
+    Episode,
+    Hit,
+    Invalid,
+    Question,
+    RewardTerms,
+    Round,
+    Score,
+    Search,
+    Segment,
+    StopReason,
+    Tokens,
+)
+
+MemoryKind: TypeAlias = Literal["inline", "none"]
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What holds for every episode of an environment; see `SearchQAEnv` for the meaning of each."""
+
+    objectives: int
+    max_rounds: int
+    context: ContextRule
+    memory: MemoryKind
+    reward: RewardConfig
+    count: TokenCounter
+    max_context_tokens: int | None
+    max_memory_tokens: int | None
+    hint: bool
+    system: Segment | None
+    settings: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Play:
+    """One episode under way.
+
+    Attributes:
+        questions: The objectives.
+        question_id: Their ids, joined by "+".
+        ledger: All that was said.
+        tracker: What was seen and kept of the evidence.
+        view: Indices of the segments of the coming prompt.
+        observation: Their texts, joined by newlines.
+        prompt_tokens: Their tokens.
+        state_hash: Of what decides the future.
+        rounds: The rounds so far.
+        memory: The memory in force.
+        memory_tokens: Its tokens.
+        tokens: Token counts so far.
+        rewards: Sum of the weighted reward terms so far.
+        stop_reason: Why the episode ended; None while it runs.
+        stop_detail: What exactly failed, where the reason alone does not tell.
+        score: The score of the answer; None until there is one.
+        pending: What the policy wrote in the round under way, between its two halves.
+    """
+
+    questions: tuple[Question, ...]
+    question_id: str
+    ledger: Ledger
+    tracker: Tracker
+    view: tuple[int, ...] = ()
+    observation: str = ""
+    prompt_tokens: int = 0
+    state_hash: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    memory: str = ""
+    memory_tokens: int = 0
+    tokens: Tokens = NO_TOKENS
+    rewards: RewardTerms = NOTHING
+    stop_reason: StopReason | None = None
+    stop_detail: str = ""
+    score: Score | None = None
+    pending: tuple[Completion, Action] | None = None
+
+    def copy(self) -> Play:
+        """An independent play in the same state."""
+        return dataclasses.replace(self, ledger=self.ledger.copy(), rounds=list(self.rounds))
+
+
+def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
+    """A new episode, before its first round."""
+    ledger = Ledger([] if rules.system is None else [rules.system], rules.count)
+    ledger.add("question", 0, protocol.render_question([question.text for question in questions]))
+    ledger.head = len(ledger.segments)
+    question_id = "+".join([question.id for question in questions])
+    play = Play(questions, question_id, ledger, diagnostics.start(questions))
+    look(play, rules)
+    return play
+
+
+def read(play: Play, rules: Rules, completion: Completion) -> Action:
+    """Parse what the policy wrote; memory beyond the budget makes the action invalid."""
+    wants_memory = rules.memory == "inline" and bool(play.rounds)
+    action = protocol.parse(completion, completion.finish_reason, wants_memory)
+    if rules.max_memory_tokens is None or action.memory is None:
+        return action
+    length = rules.count(action.memory)
+    if length <= rules.max_memory_tokens:
+        return action
+    detail = f"the memory had {length} tokens, at most {rules.max_memory_tokens} are allowed"
+    return Invalid(reason="memory_too_long", detail=detail, flaws=action.flaws, spans=action.spans)
+
+
+def conclude(
+    play: Play, rules: Rules, completion: Completion, action: Action, outcome: tuple[Hit, ...] | Exception
+) -> Tracker:
+    """Play one round to its end; return the tracker of the prompt that it was written from.
+
+    Args:
+        play: Changed in place.
+        rules: Of the environment.
+        completion: What the policy wrote.
+        action: What was read in it.
+        outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none.
+    """
+    asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
+    hits = () if isinstance(outcome, Exception) else outcome
+    if isinstance(outcome, Exception):
+        play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, str(outcome)
+    elif isinstance(action, Answer):
+        play.stop_reason = StopReason.ANSWERED
+        parts, well_formed = protocol.split_answer(action.text, rules.objectives)
+        play.score = score_episode(parts, [question.answers for question in play.questions], well_formed)
+    _write(play, rules, completion, action, hits)
+    number = len(play.ledger.steps)
+    if play.stop_reason is None and number == rules.max_rounds:
+        cut = completion.finish_reason == "length"
+        play.stop_reason = StopReason.GENERATION_LENGTH if cut else StopReason.MAX_ROUNDS
+    look(play, rules)
+    overflow = play.stop_reason is None and overflows(play, rules)
+    if overflow:
+        play.stop_reason = StopReason.CONTEXT_OVERFLOW
+    play.tracker = follow(play, action, hits, play.memory)
+    play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
+    reward = rewards.weigh(_earned(play, rules, action, overflow), rules.reward)
+    play.rewards = rewards.add(play.rewards, reward.weighted)
+    play.rounds.append(
+        Round(
+            number=number,
+            view=view,
+            text=str(completion),
+            token_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            finish_reason=completion.finish_reason,
+            calls=completion.calls,
+            action=action,
+            hits=hits,
+            memory=play.memory,
+            tokens=play.tokens,
+            diagnostics=play.tracker.diagnostics(),
+            reward=reward,
+            state_hash=play.state_hash,
+        )
+    )
+    return asked
+
+
+def _write(play: Play, rules: Rules, completion: Completion, action: Action, hits: tuple[Hit, ...]) -> None:
+    """Put what was written and what came back into the ledger, and store the memory."""
+    ledger = play.ledger
+    number, start = len(ledger.steps) + 1, len(ledger.segments)
+    if isinstance(action, Invalid):
+        ledger.add("invalid", number, str(completion))
+        ledger.add("error", number, protocol.render_error(action))
+    else:
+        for role, text in protocol.own_segments(completion, action):
+            if role != "mem":
+                ledger.add(role, number, text)
+            elif rules.memory == "inline":
+                ledger.memory = ledger.add(role, number, text)
+        if action.memory is not None and rules.memory == "inline":
+            play.memory, play.memory_tokens = action.memory, rules.count(action.memory)
+    if play.stop_reason is StopReason.RETRIEVER_ERROR:
+        ledger.add("error", number, protocol.RETRIEVER_FAILED)
+    elif isinstance(action, Search):
+        ledger.information = ledger.add("information", number, protocol.render_information(hits))
+    ledger.close_step(start)
+
+
+def look(play: Play, rules: Rules) -> None:
+    """Compose the coming prompt; a hint is of use only while the episode runs."""
+    ledger, segments = play.ledger, play.ledger.segments
+    view = ledger.visible(rules.context)
+    n_tokens = sum([segments[i].tokens for i in view])
+    if rules.hint and play.stop_reason is None:
+        limit = rules.max_context_tokens
+        left = None if limit is None else max(0, limit - n_tokens)
+        hint = protocol.render_hint(rules.max_rounds - len(ledger.steps), left)
+        view.append(ledger.add("hint", len(ledger.steps), hint))
+        n_tokens += segments[-1].tokens
+    play.view = tuple(view)
+    play.prompt_tokens = n_tokens
+    play.observation = "\n".join([segments[i].text for i in view])
+    future = f"{play.question_id}\0{play.memory}\0{len(ledger.steps)}\0{play.observation}"
+    play.state_hash = hashlib.blake2b(future.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def overflows(play: Play, rules: Rules) -> bool:
+    """Whether the coming prompt is longer than allowed."""
+    return rules.max_context_tokens is not None and play.prompt_tokens > rules.max_context_tokens
+
+
+def follow(play: Play, action: Action, hits: tuple[Hit, ...], memory: str) -> Tracker:
+    """The tracker after a round; `play.view` is already what comes after it, `play.rounds` not yet."""
+    segments = play.ledger.segments
+    informed = [segments[i].round for i in play.view if segments[i].kind == "information"]
+    shown = [hit.id for r in informed for hit in (play.rounds[r - 1].hits if r <= len(play.rounds) else hits)]
+    return diagnostics.after_round(
+        play.tracker,
+        query=action.query if isinstance(action, Search) else None,
+        hits=hits,
+        memory=memory,
+        shown=shown,
+        memory_in_view=any(segments[i].kind == "mem" for i in play.view),
+    )
+
+
+def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int, int], ...]:
+    """(prompt tokens, output tokens) of each call of the round."""
+    if not completion.calls:
+        return ((play.prompt_tokens, len(completion.token_ids) or rules.count(completion)),)
+    return tuple(tokens.of_call(call, rules.count) for call in completion.calls)
+
+
+def _earned(play: Play, rules: Rules, action: Action, overflow: bool) -> RewardTerms:
+    """Raw values of the reward's terms in the round that is being concluded."""
+    inline = rules.memory == "inline"
+    ended = play.stop_reason is not None and play.stop_reason is not StopReason.RETRIEVER_ERROR
+    budget = rules.reward.memory_budget
+    return RewardTerms(
+        outcome=0.0 if play.score is None else rewards.outcome(play.score, rules.reward.outcome),
+        invalid_action=float(isinstance(action, Invalid)),
+        context_overflow=float(overflow),
+        write_cost=float(inline and action.memory is not None),
+        memory_efficiency=rewards.memory_efficiency(play.memory_tokens, budget) if inline and ended else 0.0,
+    )
+
+
+def tell(play: Play, done: Round | None) -> dict[str, Any]:
+    """What `info` holds after every step; `done` is the round that was concluded, if one was."""
+    segments = tuple([play.ledger.segments[i] for i in play.view])
+    return {
+        "question_id": play.question_id,
+        "round": len(play.rounds),
+        "segments": segments,
+        "messages": protocol.messages(segments),
+        "action": None if done is None else done.action,
+        "retrieved": () if done is None else done.hits,
+        "memory": play.memory,
+        "tokens": play.tokens,
+        "diagnostics": play.tracker.diagnostics() if done is None else done.diagnostics,
+        "reward_terms": rewards.NO_REWARD if done is None else done.reward,
+        "state_hash": play.state_hash,
+    }
+
+
+def record(play: Play, rules: Rules, asked: Tracker) -> Episode:
+    """The episode so far; `asked` is the tracker of the prompt from which its last round was written."""
+    answers: Sequence[tuple[str, ...]] = [question.answers for question in play.questions]
+    score = play.score or score_episode(("",) * len(answers), answers, well_formed=False)
+    masked = play.stop_reason is StopReason.RETRIEVER_ERROR
+    reasons = tuple(
+        diagnostics.failure(i, asked, objective, answered=play.score is not None, masked=masked)
+        for i, objective in enumerate(score.objectives)
+    )
+    return Episode(
+        question_id=play.question_id,
+        questions=play.questions,
+        ledger=tuple(play.ledger.segments),
+        rounds=tuple(play.rounds),
+        final_view=play.view,
+        stop_reason=play.stop_reason,
+        stop_detail=play.stop_detail,
+        score=score,
+        failure=() if play.stop_reason is None else reasons,
+        tokens=play.tokens,
+        rewards=play.rewards,
+        mask_episode=masked,
+        settings=rules.settings,
+    )

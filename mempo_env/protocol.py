@@ -1,0 +1,346 @@
+"""The text of a round: what the agent writes is parsed, what it is shown is rendered.
+
+One round is
+
+    <mem> what is known so far </mem> <think> ... </think> <search> one query </search>
+    <mem> what is known so far </mem> <think> ... </think> <answer> the answer </answer>
+
+and a search is answered by <information> ... </information>. `parse` is total: it never raises, and it never
+guesses. Text that comes from elsewhere (documents, questions) is neutralised before it is shown, with the
+very pattern that the parser reads, so that no document can act.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Search, Segment, Span
+
+_BANK_TAGS = ("memory_write", "memory_read", "memory_merge", "memory_discard")
+_NAMES = ("mem", "think", "search", "tool_call", "answer", "information")
+_TAG = re.compile(r"<\s*(/\s*)?(" + "|".join((*_BANK_TAGS, *_NAMES)) + r")\b([^<>]*)>", re.IGNORECASE)
+
+_ROLES: dict[str, Role] = {"mem": "mem", "search": "call", "tool_call": "call", "answer": "answer"}
+_ACTIONS = frozenset({"search", "tool_call", "answer"})
+
+ONE_ACTION = "write exactly one <search>query</search> or one <answer>answer</answer>"
+
+REASONS: dict[str, str] = {
+    "no_action": f"no action was found; {ONE_ACTION}",
+    "cut_off": f"the text was cut off before an action; write less, and {ONE_ACTION}",
+    "ambiguous": f"more than one action or memory was written; {ONE_ACTION}, after at most one <mem>",
+    "empty": "a query, an answer or a memory was empty",
+    "fabricated_observation": "<information> is written by the environment, never by you",
+    "nested_tag": "a tag stood inside the action",
+    "malformed_call": 'a tool call is {"name": "search", "arguments": {"query": "..."}}',
+    "unknown_tool": "the only tool is search",
+    "missing_parameter": "a parameter of the call is missing",
+    "unknown_parameter": "a call or tag has a parameter that it does not take",
+    "bad_parameter": "a parameter of the call has the wrong type",
+    "memory_too_long": "the memory is longer than its budget",
+}
+"""Why an action can be invalid, and the line that the agent reads."""
+
+
+class _Block(NamedTuple):
+    """A tagged stretch of text: [start, end) with its tags, [inner, outer) without."""
+
+    name: str
+    start: int
+    inner: int
+    outer: int
+    end: int
+    closed: bool
+    nested: bool
+    parameters: str
+
+
+# --- Reading -----------------------------------------------------------------------------------------------
+
+
+def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = False) -> Action:
+    """Read what the policy wrote in one round: a `Search`, an `Answer`, or `Invalid` with the reason.
+
+    Args:
+        text: The policy's own text, any string whatever.
+        finish_reason: "length" turns a missing action into `cut_off`.
+        wants_memory: Whether a round without `<mem>` has the flaw `no_memory_write`.
+
+    Flaws are what was accepted all the same: `unclosed` (a tag without its end), `trailing` (text after the
+    action, dropped), `stray_close` (an end without its tag), `nested_tag` (a tag inside the memory),
+    `no_memory_write`.
+    """
+    text = str(text)
+    blocks, flaws = _blocks(text)
+    spans = _spans(blocks, len(text))
+    actions = [block for block in blocks if block.name in _ACTIONS]
+
+    def invalid(reason: str) -> Invalid:
+        return Invalid(reason=reason, detail=REASONS[reason], flaws=tuple(flaws), spans=spans)
+
+    if any(block.name == "information" for block in blocks):
+        return invalid("fabricated_observation")
+    if not actions:
+        return invalid("cut_off" if finish_reason == "length" else "no_action")
+    if len(actions) > 1:
+        return invalid("ambiguous")
+    action = actions[0]
+    memories = [block for block in blocks if block.name == "mem" and block.start < action.start]
+    if len(memories) > 1:
+        return invalid("ambiguous")
+    if action.nested:
+        return invalid("nested_tag")
+    if action.parameters or any(block.parameters for block in memories):
+        return invalid("unknown_parameter")
+    if text[action.end :].strip():
+        flaws.append("trailing")
+    memory = None
+    if memories:
+        memory = text[memories[0].inner : memories[0].outer].strip()
+        if not memory:
+            return invalid("empty")
+        if memories[0].nested:
+            flaws.append("nested_tag")
+    elif wants_memory:
+        flaws.append("no_memory_write")
+    argument = text[action.inner : action.outer].strip()
+    if action.name == "tool_call":
+        argument, reason = _read_call(argument)
+        if reason:
+            return invalid(reason)
+    if not argument:
+        return invalid("empty")
+    if action.name == "answer":
+        return Answer(text=argument, memory=memory, flaws=tuple(flaws), spans=spans)
+    return Search(query=argument, memory=memory, flaws=tuple(flaws), spans=spans)
+
+
+def _blocks(text: str) -> tuple[list[_Block], list[str]]:
+    """Split a text into its top-level blocks, left to right, in linear time.
+
+    A block ends at the first end tag of its own name; where there is none, at the next opening tag, or with
+    the text.
+    """
+    tags = list(_TAG.finditer(text))
+    names = [tag[2].lower() for tag in tags]
+    ends = _next_end(tags, names)
+    blocks: list[_Block] = []
+    flaws: list[str] = []
+    i = 0
+    while i < len(tags):
+        tag, name = tags[i], names[i]
+        if tag[1]:
+            _note(flaws, "stray_close")
+            i += 1
+            continue
+        j = ends[i]
+        if j < 0:
+            _note(flaws, "unclosed")
+            j = i + 1
+            while j < len(tags) and tags[j][1]:
+                j += 1
+            outer = end = tags[j].start() if j < len(tags) else len(text)
+        else:
+            outer, end = tags[j].start(), tags[j].end()
+        closed = ends[i] >= 0
+        nested = j > i + 1
+        blocks.append(_Block(name, tag.start(), tag.end(), outer, end, closed, nested, tag[3].strip()))
+        i = j + 1 if closed else j
+    return blocks, flaws
+
+
+def _next_end(tags: list[re.Match[str]], names: list[str]) -> list[int]:
+    """For each tag, the index of the first end tag of the same name after it, or -1."""
+    latest: dict[str, int] = {}
+    ends = [-1] * len(tags)
+    for i in range(len(tags) - 1, -1, -1):
+        ends[i] = latest.get(names[i], -1)
+        if tags[i][1]:
+            latest[names[i]] = i
+    return ends
+
+
+def _note(flaws: list[str], flaw: str) -> None:
+    if flaw not in flaws:
+        flaws.append(flaw)
+
+
+def _spans(blocks: list[_Block], length: int) -> tuple[Span, ...]:
+    """Roles that cover the text: tags belong to their block, all that is not memory or action is thought."""
+    spans: list[Span] = []
+    at = 0
+    for block in blocks:
+        role = _ROLES.get(block.name)
+        if role is None:
+            continue
+        if block.start > at:
+            spans.append(Span("think", at, block.start))
+        spans.append(Span(role, block.start, block.end))
+        at = block.end
+    if at < length:
+        spans.append(Span("think", at, length))
+    return tuple(spans)
+
+
+def _read_call(text: str) -> tuple[str, str]:
+    """Return (query, "") of a tool call in JSON, or ("", reason)."""
+    try:
+        call = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", "malformed_call"
+    if not isinstance(call, dict) or not isinstance(call.get("arguments"), dict) or "name" not in call:
+        return "", "malformed_call"
+    arguments = call["arguments"]
+    if call["name"] != "search":
+        return "", "unknown_tool"
+    if "query" not in arguments:
+        return "", "missing_parameter"
+    if len(arguments) > 1 or len(call) > 2:
+        return "", "unknown_parameter"
+    if not isinstance(arguments["query"], str):
+        return "", "bad_parameter"
+    return arguments["query"].strip(), ""
+
+
+_NUMBERED = re.compile(r"\s*(\d{1,4})\s*[.):]\s*(.*)")
+
+
+def split_answer(text: str, n: int) -> tuple[tuple[str, ...], bool]:
+    """Split an answer into one part for each of n objectives; the flag tells whether all were there.
+
+    Accepted: numbered lines ("1. ..."), a JSON list of n, or exactly n parts separated by ";". For one
+    objective the whole text is the answer. A numbered line that is missing leaves its own part empty and
+    shifts no other; anything that cannot be assigned without a guess (a number twice, a list of another
+    length) leaves all parts empty.
+    """
+    if n == 1:
+        return (text.strip(),), True
+    nothing = ("",) * n
+    listed = _json_list(text)
+    if listed is not None:
+        return (listed, all(listed)) if len(listed) == n else (nothing, False)
+    lines = [line for line in text.splitlines() if line.strip()]
+    matches = [_NUMBERED.fullmatch(line) for line in lines]
+    if matches and all(matches):
+        parts = list(nothing)
+        numbers = [int(match[1]) for match in matches if match]
+        if len(set(numbers)) != len(numbers) or not set(numbers) <= set(range(1, n + 1)):
+            return nothing, False
+        for match in matches:
+            if match:
+                parts[int(match[1]) - 1] = match[2].strip()
+        return tuple(parts), all(parts)
+    divided = tuple(part.strip() for part in text.split(";"))
+    return (divided, all(divided)) if len(divided) == n else (nothing, False)
+
+
+def _json_list(text: str) -> tuple[str, ...] | None:
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        parts = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parts, list):
+        return None
+    return tuple("" if isinstance(p, (dict, list)) or p is None else str(p).strip() for p in parts)
+
+
+# --- Rendering ---------------------------------------------------------------------------------------------
+
+
+def neutralise(text: str) -> str:
+    """Make every protocol tag in a text inert: `<answer>` becomes `‹answer›`; any other "<" is left alone."""
+    return _TAG.sub(lambda tag: f"‹{tag[0][1:-1]}›", text) if "<" in text else text
+
+
+def render_question(questions: Sequence[str]) -> str:
+    """The question, or the numbered questions."""
+    if len(questions) == 1:
+        return f"Question: {_one_line(questions[0])}"
+    lines = (f"{i}. {_one_line(question)}" for i, question in enumerate(questions, 1))
+    return "Questions:\n" + "\n".join(lines)
+
+
+def render_information(hits: Sequence[Hit]) -> str:
+    """The passages of one search: "[rank] title" on one line, its text on the next."""
+    if not hits:
+        return "<information>\nNo passage was found.\n</information>"
+    lines = [f"[{i}] {_one_line(hit.title)}\n{_one_line(hit.text)}" for i, hit in enumerate(hits, 1)]
+    return "<information>\n" + "\n".join(lines) + "\n</information>"
+
+
+def _one_line(text: str) -> str:
+    return neutralise(" ".join(text.split()))
+
+
+def render_error(invalid: Invalid) -> str:
+    """One line that says what was wrong, and nothing about the answer."""
+    return f"Invalid action ({invalid.reason}): {invalid.detail}."
+
+
+RETRIEVER_FAILED = "The search is out of order."
+
+
+def render_hint(rounds_left: int, tokens_left: int | None) -> str:
+    """Budgets: rounds left, and tokens left in the context where they are limited."""
+    rounds = f"{rounds_left} round{'' if rounds_left == 1 else 's'} left"
+    return f"({rounds}, {tokens_left} tokens of context left)" if tokens_left is not None else f"({rounds})"
+
+
+def own_segments(text: str, action: Action) -> list[tuple[Role, str]]:
+    """The policy's text up to the end of its action, cut by role; a tag left open is closed."""
+    pieces: list[tuple[Role, str]] = []
+    for span in action.spans:
+        piece = text[span.start : span.end].strip()
+        if piece:
+            pieces.append((span.role, _close(piece) if "unclosed" in action.flaws else piece))
+        if span.role in ("call", "answer"):
+            break
+    return pieces
+
+
+def _close(piece: str) -> str:
+    tags = list(_TAG.finditer(piece))
+    if not tags or tags[0][1] or tags[0].start() > 0:
+        return piece
+    name = tags[0][2].lower()
+    closed = tags[-1][1] and tags[-1][2].lower() == name
+    return piece if closed else f"{piece}</{name}>"
+
+
+def messages(segments: Sequence[Segment]) -> tuple[dict[str, str], ...]:
+    """The prompt as chat messages: the system's, and one of the user that holds all the rest.
+
+    Earlier steps are not rendered as turns of the assistant: chat templates drop or rewrite parts of those.
+    """
+    system = [segment.text for segment in segments if segment.kind == "system"]
+    rest = [segment.text for segment in segments if segment.kind != "system"]
+    user = {"role": "user", "content": "\n".join(rest)}
+    return ({"role": "system", "content": "\n".join(system)}, user) if system else (user,)
+
+
+_MEMORY_RULES = """\
+You see only your last step and your memory. Begin every round after the first with
+<mem> ... </mem>
+which rewrites the whole memory: write down all you will still need, for whatever is not in it is gone.
+"""
+
+_ANSWER_RULES = "Answer with numbered lines, one for each question, in order:\n1. ...\n2. ..."
+
+
+def system_prompt(memory: str, objectives: int, top_k: int) -> str:
+    """The protocol in words, for the kind of memory, the number of objectives and of passages a search."""
+    what = "the question" if objectives == 1 else f"all {objectives} questions"
+    parts = [
+        f"Answer {what} with the help of a search engine over an encyclopedia, in as few words as possible.",
+        _MEMORY_RULES.rstrip() if memory == "inline" else "",
+        "In each round think inside <think> ... </think>, then do exactly one of two things:\n"
+        f"<search> one query </search>, answered by at most {top_k} passages in <information>, or\n"
+        "<answer> the answer </answer>, which ends the episode.",
+        _ANSWER_RULES if objectives > 1 else "",
+    ]
+    return "\n".join(part for part in parts if part)

@@ -1,0 +1,124 @@
+"""A state of the environment as JSON text, and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from mempo_env import diagnostics
+from mempo_env.context import Ledger
+from mempo_env.errors import StateError
+from mempo_env.play import Play, follow
+from mempo_env.tokens import TokenCounter
+from mempo_env.types import Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
+
+VERSION = 1
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A state of the environment; what is not here follows from it."""
+
+    version: int = VERSION
+    settings: dict[str, Any]
+    rng: str
+    question_ids: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    head: int
+    steps: tuple[tuple[int, int], ...]
+    memory_index: int | None
+    information_index: int | None
+    memory: str
+    memory_tokens: int
+    view: tuple[int, ...]
+    observation: str
+    prompt_tokens: int
+    state_hash: str
+    rounds: tuple[Round, ...]
+    tokens: Tokens
+    rewards: RewardTerms
+    stop_reason: StopReason | None
+    stop_detail: str
+    score: Score | None
+
+
+_SAME = (
+    *("memory", "memory_tokens", "view", "observation", "prompt_tokens", "state_hash", "tokens", "rewards"),
+    *("stop_reason", "stop_detail", "score"),
+)
+"""Fields that a play and its snapshot share."""
+
+
+def freeze(play: Play, settings: dict[str, Any], rng: np.random.Generator) -> str:
+    """The snapshot of a play as JSON text."""
+    ledger = play.ledger
+    snapshot = Snapshot(
+        settings=settings,
+        rng=json.dumps(rng.bit_generator.state),
+        question_ids=tuple(question.id for question in play.questions),
+        segments=tuple(ledger.segments),
+        head=ledger.head,
+        steps=tuple(ledger.steps),
+        memory_index=ledger.memory,
+        information_index=ledger.information,
+        rounds=tuple(play.rounds),
+        **{name: getattr(play, name) for name in _SAME},
+    )
+    return msgspec.json.encode(snapshot).decode()
+
+
+def thaw(text: str, settings: Mapping[str, Any]) -> Snapshot:
+    """Read a snapshot, and refuse one of another environment.
+
+    Raises:
+        StateError: if the text is no snapshot, or was taken with other settings; names the first that
+            differs.
+    """
+    try:
+        snapshot = msgspec.json.decode(text, type=Snapshot)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise StateError(
+            f"state: wanted the text that get_state() returned, got {str(text)[:40]!r}: {error}"
+        ) from None
+    if snapshot.version != VERSION:
+        raise StateError(f"state: wanted version {VERSION}, got {snapshot.version}; take it again")
+    ours = msgspec.to_builtins(settings)
+    for name in ours:
+        if snapshot.settings.get(name) != ours[name]:
+            raise StateError(
+                f"state: it was taken with {name}={snapshot.settings.get(name)!r}, this environment has "
+                f"{ours[name]!r}; make one with the same keyword arguments"
+            )
+    return snapshot
+
+
+def revive(snapshot: Snapshot, questions: tuple[Question, ...], count: TokenCounter) -> Play:
+    """The play that a snapshot was taken of."""
+    ledger = Ledger(list(snapshot.segments), count)
+    ledger.head = snapshot.head
+    ledger.steps = list(snapshot.steps)
+    ledger.memory, ledger.information = snapshot.memory_index, snapshot.information_index
+    play = Play(
+        questions=questions,
+        question_id="+".join(snapshot.question_ids),
+        ledger=ledger,
+        tracker=diagnostics.start(questions),
+        **{name: getattr(snapshot, name) for name in _SAME},
+    )
+    views = [round.view for round in snapshot.rounds[1:]] + [snapshot.view]
+    for round, view in zip(snapshot.rounds, views, strict=True):
+        play.view = view
+        play.tracker = follow(play, round.action, round.hits, round.memory)
+        play.rounds.append(round)
+    return play
+
+
+def set_rng(rng: np.random.Generator, state: str) -> None:
+    """Set a generator to a state that `freeze` wrote."""
+    try:
+        rng.bit_generator.state = json.loads(state)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StateError(f"state: its random state cannot be read: {error}; take it again") from None
