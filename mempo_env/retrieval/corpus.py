@@ -31,8 +31,8 @@ _encoder = msgspec.json.Encoder()
 class Corpus:
     """Passages by row, read from a memory-mapped file when they are asked for.
 
-    Rows are 0, 1, ... in the order of the file. A corpus never changes: it copies to itself, pickles by path and
-    fingerprint, and may be used from several threads and by forked processes.
+    Rows are 0, 1, ... in the order of the file. A corpus never changes: it copies to itself, pickles by path
+    and fingerprint, and may be used from several threads and by forked processes.
 
     Attributes:
         path: The file; None for a corpus in memory.
@@ -56,9 +56,9 @@ class Corpus:
     def open(cls, path: Path) -> Corpus:
         """Open a file of passages, one JSON object a line: `{"id": str, "title": str, "text": str}`.
 
-        The first time, the file is read once: every line is checked, and the rows' offsets are kept beside it in
-        a file that ends in `.rows` (in the cache folder if the place is read-only). Later it opens in
-        milliseconds, whatever its size. A file whose size or time has changed is read again.
+        The first time, the file is read once: every line is checked, and the rows' offsets are kept beside it
+        in a file that ends in `.rows` (in the cache folder if the place is read-only). Later it opens in
+        milliseconds, whatever its size. A file whose size or time of change is another is read again.
 
         Raises:
             DataError: if there is no such file or a line is not a passage; names file and line.
@@ -68,7 +68,7 @@ class Corpus:
             raise DataError(f"{path}: wanted a corpus, one passage a line, found no such file")
         stat = path.stat()
         rows = _current_rows(path, stat) or _make_rows(path, stat)
-        numbers = np.memmap(rows, dtype=np.uint64, mode="r")
+        numbers = np.asarray(np.memmap(rows, dtype=np.uint64, mode="r"))
         with path.open("rb") as file:
             lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if stat.st_size else b""
         return cls(lines, numbers[_HEADER:], numbers[3:_HEADER].tobytes().hex(), path)
@@ -111,8 +111,8 @@ def _reopen(path: Path, fingerprint: str) -> Corpus:
     corpus = Corpus.open(path)
     if corpus.fingerprint != fingerprint:
         raise DataError(
-            f"{path}: wanted the corpus with fingerprint {fingerprint}, found {corpus.fingerprint}: the file was "
-            "changed since; make what refers to it again"
+            f"{path}: wanted the corpus with fingerprint {fingerprint}, found {corpus.fingerprint}: the file "
+            "has been changed; make what refers to it again"
         )
     return corpus
 
@@ -123,7 +123,7 @@ def _places(path: Path) -> tuple[Path, Path]:
 
 
 def _current_rows(path: Path, stat: os.stat_result) -> Path | None:
-    """The rows file that was made from the corpus as it is now, by size and time of change; None if there is none."""
+    """The rows file that was made from the corpus as it is now; None if there is none."""
     wanted = [_VERSION, stat.st_size, stat.st_mtime_ns]
     for place in _places(path):
         try:
