@@ -1,0 +1,52 @@
+"""What an agent is: a function from what is in view to what it writes next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from mempo_env.types import Completion, Segment
+
+
+class Context(Struct, frozen=True):
+    """What one episode shows its agent before a round.
+
+    Attributes:
+        segments: The visible segments, in order: `info["segments"]`.
+        question_id: Which question it is; tells nothing about the answer.
+    """
+
+    segments: tuple[Segment, ...]
+    question_id: str
+
+    @property
+    def prompt(self) -> str:
+        """The whole prompt, as the environment renders it."""
+        return "\n".join(segment.text for segment in self.segments)
+
+
+class Agent(Protocol):
+    """An agent plays any number of episodes at once and remembers nothing between rounds.
+
+    All that it knows of an episode is in the context it is given: memory is what the environment carries over, so
+    that no agent can keep a secret notebook. The same contexts give the same completions, in any batch.
+
+    Attributes:
+        name: What to call it in tables.
+        env_kwargs: Keyword arguments of the environment that it needs (context, memory, system_prompt).
+        fingerprint: Changes whenever its behaviour does (its version, prompt, model).
+    """
+
+    name: str
+    env_kwargs: Mapping[str, Any]
+    fingerprint: str
+
+    def act(self, contexts: Sequence[Context]) -> Sequence[Completion | str | Exception]:
+        """Write the next round of each episode.
+
+        An exception in place of a completion ends that episode alone: "timeout" for a TimeoutError, else
+        "agent_error".
+        """
+        ...
