@@ -218,7 +218,7 @@ class SearchQAEnv(gym.Env[str, str]):
             from mempo_env.ansi import render_round
 
             return render_round(episode)
-        from mempo_env.viewer.page import Entry, episodes_page
+        from mempo_env.viewer import Entry, episodes_page
 
         return episodes_page([Entry(label="episode", episode=episode)], title=f"MemPO: {episode.question_id}")
 

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PHONE, DESKTOP = 360, 1280
-QUIET = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @contextmanager
@@ -38,25 +43,25 @@ def chromium() -> Iterator[Browser]:
 def page_at(
     browser: Browser, url: str, width: int = DESKTOP, scheme: Literal["light", "dark"] = "light"
 ) -> Iterator[Page]:
-    """Open an address, and assert at the end that the page wrote no error and asked no network for anything."""
+    """Open an address; assert at the end that the page wrote no error and asked for nothing but files."""
     height = 800 if width >= 800 else 740
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     faults: list[str] = []
+    addresses: list[str] = []
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on(
-        "request", lambda request: None if request.url.startswith(("file:", "blob:")) else faults.append(request.url)
-    )
+    page.on("request", lambda request: addresses.append(request.url))
     page.goto(url)
     yield page
     context.close()
-    assert faults == []
+    assert not faults, faults
+    assert [address for address in addresses if not address.startswith("file:")] == []
 
 
 def overflow(page: Page) -> int:
     """Pixels by which the page is wider than its window."""
-    return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
 def contrasts(page: Page, selector: str) -> list[float]:
@@ -78,8 +83,8 @@ selector => {
     return [255, 255, 255];
   };
   return [...document.querySelectorAll(selector)].map(node => {
-    const pair = [numbers(getComputedStyle(node).color), background(node)].map(luminance).sort((a, b) => b - a);
-    return (pair[0] + 0.05) / (pair[1] + 0.05);
+    const pair = [numbers(getComputedStyle(node).color), background(node)].map(luminance);
+    return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
   });
 }
 """

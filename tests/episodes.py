@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from mempo_env.types import (
     Action,
     Answer,
@@ -125,7 +127,7 @@ def play(
     *,
     scores: Sequence[ObjectiveScore] = (),
     failure: Sequence[Failure | None] | None = None,
-    stop: StopReason = StopReason.ANSWERED,
+    stop: StopReason | None = StopReason.ANSWERED,
     calls: tuple[Call, ...] = (),
     mask: bool = False,
 ) -> Episode:
@@ -277,11 +279,20 @@ def aborted() -> Episode:
     return play([], stop=StopReason.TIMEOUT, failure=(Failure.OUT_OF_BUDGET,))
 
 
+def unfinished() -> Episode:
+    """Two rounds played, and still going."""
+    episode = play(
+        [(search("Velmora Observatory"), (hit("p-11", 9.25),)), (search("Corvane", "Ilse Corvane."), ())],
+        stop=None,
+    )
+    return structs.replace(episode, failure=())
+
+
 def without_gold() -> Episode:
     """No evidence is known, the retriever fails, and the first round made two calls of a model."""
     question = Question(id="own/1 %", text="What is in the box", answers=("salt",))
     segments = (Segment("system", 0, "Summarise.", 1), Segment("information", 1, "A long page.", 3))
-    return play(
+    episode = play(
         [(search("box"), ())],
         (question,),
         stop=StopReason.RETRIEVER_ERROR,
@@ -292,6 +303,7 @@ def without_gold() -> Episode:
         ),
         mask=True,
     )
+    return structs.replace(episode, stop_detail="http://127.0.0.1:9: refused")
 
 
 def hostile(text: str) -> Episode:
@@ -314,4 +326,4 @@ def hostile(text: str) -> Episode:
         scores=(ObjectiveScore(text, 0.0, 0.0, 0.0, False),),
         failure=(Failure.WRONG_FORM,),
     )
-    return episode
+    return structs.replace(episode, stop_detail=text, settings={text: text})

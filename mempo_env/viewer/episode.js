@@ -5,30 +5,34 @@ const TONES = { right: "good", partly: "warn", wrong: "bad", unfinished: "" };
 const GLYPHS = { right: "✓", partly: "◐", wrong: "✗", unfinished: "…" };
 
 const isInvalid = (round) => round.action.type === "invalid";
+const isFinished = (episode) => episode.stop_reason !== null;
 const goldIds = (episode) => new Set(episode.questions.flatMap((q) => q.evidence.map((e) => e.passage_id)));
 const chip = (text, tone = "") => h("span", { class: `chip ${tone}` }, text);
 const text = (tag, ...children) => h(tag, { class: "text", dir: "auto" }, ...children);
 
 /** "right", "partly", "wrong" or "unfinished". */
-const verdict = ({ finished, episode: { score } }) =>
-  !finished ? "unfinished" : score.em_all === 1 ? "right" : score.em > 0 ? "partly" : "wrong";
+const verdict = ({ score, stop_reason }) =>
+  stop_reason === null ? "unfinished" : score.em_all === 1 ? "right" : score.em > 0 ? "partly" : "wrong";
 
 /** The entry with indices replaced by what they stand for in the tables of the page's data. */
 const unpacked = (entry, data) => {
-  const segments = (indices) => indices.map((i) => data.segments[i]);
-  const hit = ([i, score]) => {
-    const [id, title, text, row] = data.passages[i];
-    return { id, title, text, row, score };
+  const prose = (lines) => lines.map((i) => data.lines[i]).join("\n");
+  const segment = (i) => {
+    const [kind, round, tokens, lines] = data.segments[i];
+    return { kind, round, tokens, text: prose(lines) };
   };
-  const ledger = segments(entry.episode.ledger);
-  const view = (indices) => indices.map((i) => ledger[i]);
-  const rounds = entry.episode.rounds.map((round) => ({
-    ...round,
-    view: view(round.view),
-    hits: round.hits.map(hit),
-    calls: round.calls.map((call) => ({ ...call, segments: segments(call.segments) })),
-  }));
+  const hit = ([i, score]) => {
+    const [id, title, row, lines] = data.passages[i];
+    return { id, title, row, score, text: prose(lines) };
+  };
   const { episode } = entry;
+  const ledger = episode.ledger.map(segment);
+  const view = (indices) => indices.map((i) => ledger[i]);
+  const call = (call) => ({ ...call, segments: call.segments.map(segment), output: prose(call.output) });
+  const rounds = episode.rounds.map((round) => ({
+    ...round, text: prose(round.text), memory: prose(round.memory), view: view(round.view),
+    hits: round.hits.map(hit), calls: round.calls.map(call),
+  }));
   const questions = episode.questions.map((i) => data.questions[i]);
   return { ...entry, episode: { ...episode, questions, rounds, final_view: view(episode.final_view) } };
 };
@@ -37,17 +41,19 @@ const unpacked = (entry, data) => {
 
 const answers = (list) => list.flatMap((answer, i) => [i > 0 && h("span", { class: "muted" }, " or "), text("bdi", answer)]);
 
-const objective = ({ episode, finished }, i, words) => {
+const objective = (episode, i, words) => {
+  const finished = isFinished(episode);
   const question = episode.questions[i], score = episode.score.objectives[i], failure = episode.failure[i];
+  const many = episode.questions.length > 1;
   const row = (name, ...value) => [h("dt", {}, name), h("dd", {}, ...value)];
   return h("li", { class: "objective" },
-    episode.questions.length > 1 && text("p", question.text),
+    many && text("p", question.text),
     h("dl", { class: "pairs" },
       row("Gold", answers(question.answers)),
       finished && score && row("Answer",
         score.prediction ? text("bdi", score.prediction) : h("span", { class: "muted" }, "none"), " ",
         chip(score.em ? "✓ right" : "✗ wrong", score.em ? "good" : "bad"), " ",
-        h("small", { class: "number" }, `F1 ${decimal(score.f1)} · EM ${decimal(score.em)} · relaxed ${decimal(score.em_relaxed)}`)),
+        many && h("small", { class: "number" }, `F1 ${decimal(score.f1)} · EM relaxed ${decimal(score.em_relaxed)}`)),
       finished && failure && row("Failure",
         h("b", {}, spaced(failure)), h("span", { class: "muted" }, ` – ${words.failure[failure]}`))));
 };
@@ -61,31 +67,33 @@ const terms = (weighted, raw = weighted) =>
 
 const sum = (rewards) => Object.values(rewards).reduce((total, value) => total + value, 0);
 
-const facts = ({ episode, finished }) => {
-  const { score, tokens } = episode, many = episode.questions.length > 1;
+const facts = (episode) => {
+  const { score, tokens } = episode, finished = isFinished(episode), many = episode.questions.length > 1;
   return h("dl", { class: "facts" },
     finished && fact("EM", decimal(score.em), many && `all right: ${decimal(score.em_all)}`),
     finished && fact("F1", decimal(score.f1)),
     finished && fact("EM relaxed", decimal(score.em_relaxed)),
     fact("Rounds", whole(episode.rounds.length)),
-    fact("Peak tokens", whole(tokens.peak), "longest single call"),
+    fact("Peak tokens", whole(tokens.peak), "longest call"),
     fact("Total tokens", whole(tokens.total), "all calls"),
-    fact("Dependency", whole(tokens.dependency), "token pairs attended to"),
+    fact("Dependency", whole(tokens.dependency), "token pairs"),
     fact("Reward", decimal(sum(episode.rewards)), terms(episode.rewards).join(", ")));
 };
 
 const evidence = (episode) => {
+  const gold = episode.questions.flatMap((question) => question.evidence);
   const found = (id) => episode.rounds.find((round) => round.hits.some((hit) => hit.id === id))?.number;
   const item = ({ passage_id, title, sentences }) => {
     const round = found(passage_id);
     return h("li", {},
-      h("b", { dir: "auto" }, title), " ",
-      chip(round ? `✓ retrieved in round ${round}` : "✗ never retrieved", round ? "good" : "bad"),
+      h("p", {}, h("b", { dir: "auto" }, title), " ",
+        chip(round ? `✓ retrieved in round ${round}` : "✗ never retrieved", round ? "good" : "bad")),
       sentences.map((sentence) => text("p", sentence.trim())));
   };
-  const gold = episode.questions.flatMap((question) => question.evidence);
-  return gold.length > 0 && h("details", { class: "box", open: gold.length <= 4 },
-    h("summary", {}, h("h3", {}, "Gold evidence"), " ", h("small", {}, plural(gold.length, "passage"))),
+  const shown = gold.filter((item) => found(item.passage_id)).length;
+  return gold.length > 0 && h("details", { class: "gold" },
+    h("summary", {}, h("h3", {}, "Gold evidence"), " ",
+      chip(`${whole(shown)} of ${plural(gold.length, "passage")} retrieved`, shown === gold.length ? "good" : "bad")),
     h("ul", { class: "evidence" }, gold.map(item)));
 };
 
@@ -97,8 +105,8 @@ const settings = (episode) => {
 };
 
 /** All of an episode but its rounds. */
-const overview = (entry, words) => {
-  const { label, finished, episode } = entry, asked = episode.questions, result = verdict(entry);
+const overview = ({ label, episode }, words) => {
+  const asked = episode.questions, result = verdict(episode), finished = isFinished(episode);
   const right = episode.score.objectives.filter((score) => score.em).length;
   const told = result === "partly" ? `partly right: ${right} of ${asked.length}` : result;
   return [
@@ -107,14 +115,15 @@ const overview = (entry, words) => {
         h("small", { class: "mono" }, episode.question_id)),
       h("h2", { dir: "auto" }, asked.length === 1 ? asked[0].text : plural(asked.length, "question"))),
     h("section", { class: "box", "aria-label": "Result" },
-      h("ol", { class: asked.length > 1 ? "objectives" : "objectives one" }, asked.map((_, i) => objective(entry, i, words))),
-      finished && h("p", { class: "stop" }, h("b", {}, spaced(episode.stop_reason)),
-        h("span", { class: "muted" }, ` – ${words.stop[episode.stop_reason]}`)),
+      h("ol", { class: asked.length > 1 ? "objectives" : "objectives one" }, asked.map((_, i) => objective(episode, i, words))),
+      finished && h("p", { class: "stop" }, h("span", { class: "muted" }, "Ended: "), h("b", {}, spaced(episode.stop_reason)),
+        h("span", { class: "muted" }, ` – ${words.stop[episode.stop_reason]}`),
+        episode.stop_detail && h("span", { class: "mono", dir: "auto" }, ` ${episode.stop_detail}`)),
       finished && episode.stop_reason === "answered" && !episode.score.well_formed &&
         h("p", { class: "warn" }, "The answer is not well-formed: it does not hold one part for each question."),
       episode.mask_episode && h("p", { class: "warn" }, "Masked: trainers leave this episode out."),
-      facts(entry)),
-    evidence(episode), settings(episode),
+      facts(episode),
+      evidence(episode)),
   ];
 };
 
@@ -155,12 +164,11 @@ const memory = (before, after) => {
     runs.filter((run) => run[0] === kind).reduce((total, run) => total + run[1].match(/\S+/g).length, 0);
   const [added, removed] = [count("ins"), count("del")];
   if (!runs.length) return h("p", { class: "muted" }, "empty");
-  return [
-    h("p", {}, added + removed
-      ? h("small", {}, `+${plural(added, "word")}, −${plural(removed, "word")} against the round before`)
-      : h("small", {}, "unchanged")),
-    h("div", { class: "text memory", dir: "auto" }, runs.map(([kind, part]) => (kind === "same" ? part : h(kind, {}, part)))),
-  ];
+  const told = !before.trim() ? "written for the first time"
+    : added + removed ? `${plural(added, "word")} added, ${whole(removed)} removed since the round before` : "unchanged";
+  const change = ([kind, part]) => [h(kind, {}, part.trimEnd()), part.slice(part.trimEnd().length)];
+  const shown = before.trim() ? runs.map((run) => (run[0] === "same" ? run[1] : change(run))) : after;
+  return [h("p", {}, h("small", {}, told)), h("div", { class: "text memory", dir: "auto" }, shown)];
 };
 
 const passage = (hit, episode) => {
@@ -174,9 +182,9 @@ const passage = (hit, episode) => {
 /** Which objectives hold a property, in words; null where none can tell. */
 const which = (flags, yes, no) => {
   if (flags.every((flag) => flag === null)) return null;
-  if (flags.length === 1) return flags[0] ? yes : no;
+  if (flags.length === 1) return `${flags[0] ? yes : no}.`;
   const held = flags.flatMap((flag, i) => (flag ? [i + 1] : []));
-  return held.length ? `${yes}: question${held.length > 1 ? "s" : ""} ${held.join(", ")} of ${flags.length}.` : no;
+  return held.length ? `${yes}: question${held.length > 1 ? "s" : ""} ${held.join(", ")} of ${flags.length}.` : `${no}.`;
 };
 
 const diagnosis = ({ diagnostics: now, action }, before) => {

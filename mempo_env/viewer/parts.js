@@ -105,7 +105,7 @@ const ceiling = (value) => {
  */
 const chart = (columns, width, label, pick) => {
   const [left, top, bottom, high] = [46, 8, 118, 140];
-  const step = Math.min(64, (width - left) / Math.max(columns.length, 1));
+  const step = Math.max(1, Math.min(88, (width - left) / columns.length));
   const most = ceiling(Math.max(...columns.flatMap((column) => column.values), 1));
   const y = (value) => bottom - ((bottom - top) * value) / most;
   const every = Math.ceil(24 / step);
@@ -114,12 +114,12 @@ const chart = (columns, width, label, pick) => {
     svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, decimal(value)),
   ]);
   const column = ({ label, values }, i) => {
-    const x = left + i * step, bar = (step * 0.8) / values.length;
+    const x = left + i * step, bar = Math.min(step * 0.8, 56) / values.length;
     return svg("g", { class: "column", onclick: () => pick(i) },
       svg("title", {}, label),
       svg("rect", { class: "back", x, y: 0, width: step, height: high }),
       values.map((value, v) => svg("rect", {
-        class: `bar-${v}`, x: x + step * 0.1 + v * bar, y: y(value), width: bar * 0.92, height: bottom - y(value),
+        class: `bar-${v}`, x: x + step / 2 + (v - values.length / 2) * bar, y: y(value), width: bar * 0.92, height: bottom - y(value),
       })),
       i % every === 0 && svg("text", { x: x + step / 2, y: high - 6, "text-anchor": "middle" }, i + 1));
   };

@@ -9,14 +9,15 @@ const { entries, words } = data;
 
 // --- The list ------------------------------------------------------------------------------------------------
 
-const summary = ({ label, finished, episode }, index) => {
+const summary = ({ label, episode }, index) => {
+  const finished = isFinished(episode);
   const asked = episode.questions.map((i) => data.questions[i]);
   const predictions = finished ? episode.score.objectives.map((score) => score.prediction) : [];
   const failures = finished ? [...new Set(episode.failure.filter((failure) => failure))] : [];
   return {
     index, label, failures,
     question: asked.map((question) => question.text).join(" · "),
-    result: verdict({ finished, episode }),
+    result: verdict(episode),
     stop: finished ? episode.stop_reason : "unfinished",
     em: finished ? episode.score.em : null,
     f1: finished ? episode.score.f1 : null,
@@ -98,7 +99,7 @@ const rowElement = (row, position) => {
     onclick: () => { choose(row.index); unfold(false); } },
     h("span", { class: `glyph ${TONES[row.result]}`, role: "img", "aria-label": row.result }, GLYPHS[row.result]),
     h("span", { class: "asked", dir: "auto" }, row.question),
-    h("span", { class: "about" }, h("bdi", {}, row.label), ` · F1 ${decimal(row.f1)} · ${plural(row.rounds, "round")} · peak ${whole(row.peak)}`,
+    h("span", { class: "about" }, h("bdi", {}, row.label), `${row.f1 === null ? "" : ` · F1 ${decimal(row.f1)}`} · ${plural(row.rounds, "round")} · peak ${whole(row.peak)}`,
       row.failures.length > 0 && ` · ${row.failures.map(spaced).join(", ")}`));
   element.style.top = `${position * ROW}px`;
   return element;
@@ -142,7 +143,7 @@ const strip = (entry) => {
 
 const drawChart = () => {
   const box = byId("chart");
-  if (!box) return;
+  if (!box?.clientWidth) return;
   const columns = at.episode.rounds.map(({ number, tokens }) => ({
     label: `Round ${number}: prompt ${whole(tokens.prompt)}, memory ${plural(tokens.memory, "token")}`,
     values: [tokens.prompt, tokens.memory],
@@ -151,9 +152,9 @@ const drawChart = () => {
   box.querySelectorAll(".column")[round - 1]?.classList.add("chosen");
 };
 
-const coming = ({ finished, episode }) => episode.final_view.length > 0 &&
-  h("details", { class: "box", open: !finished },
-    h("summary", {}, h("h3", {}, finished ? "What the agent would have seen next" : "What the agent sees next")),
+const coming = (episode) => episode.final_view.length > 0 &&
+  h("details", { class: "box", open: !isFinished(episode) },
+    h("summary", {}, h("h3", {}, isFinished(episode) ? "What the agent would have seen next" : "What the agent sees next")),
     segments(episode.final_view, episode.rounds.length + 1));
 
 const drawRounds = (entry) => {
@@ -194,10 +195,9 @@ function goTo(number) {
 /** Show an entry, by its place in the data. */
 function choose(index, number = 1) {
   at = { ...unpacked(entries[index], data), index };
-  byId("episode").replaceChildren(...fill(h("div"), {}, [overview(at, words), drawRounds(at), coming(at)]).children);
-  round = number;
-  drawChart();
+  byId("episode").replaceChildren(...fill(h("div"), {}, [overview(at, words), drawRounds(at), coming(at.episode), settings(at.episode)]).children);
   goTo(number);
+  drawChart(); // last, when the page has its scroll bar
   reveal();
   drawList();
   scrollTo(0, 0);
@@ -255,7 +255,7 @@ addEventListener("keydown", (event) => {
 addEventListener("hashchange", follow);
 byId("list").addEventListener("scroll", drawList);
 byId("toggle").addEventListener("click", () => unfold(byId("toggle").getAttribute("aria-expanded") !== "true"));
-new ResizeObserver(() => { drawList(); drawChart(); }).observe(document.body);
+addEventListener("resize", () => { drawList(); drawChart(); });
 
 document.body.classList.toggle("single", entries.length < 2);
 byId("filters").addEventListener("submit", (event) => event.preventDefault());

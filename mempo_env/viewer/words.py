@@ -9,7 +9,7 @@ FAILURES: dict[Failure, str] = {
     Failure.OUT_OF_BUDGET: "The episode ended before the agent gave an answer.",
     Failure.UNKNOWN: "No gold evidence is known for this question, so the reason can't be told.",
     Failure.NOT_RETRIEVED: "Some of the gold evidence was never shown: no search brought it up.",
-    Failure.RETRIEVED_NOT_KEPT: "The gold evidence was shown, but the agent did not keep what matters in it.",
+    Failure.RETRIEVED_NOT_KEPT: "The gold evidence was shown, but the agent never kept what matters in it.",
     Failure.KEPT_THEN_LOST: "What mattered was kept at first, and was gone by the time of the answer.",
     Failure.WRONG_FORM: "The answer is right in substance, but not in the form that exact match asks for.",
     Failure.KEPT_NOT_USED: "Everything needed was at hand when the agent answered, yet the answer is wrong.",
@@ -29,6 +29,7 @@ FLAWS: dict[str, str] = {
     "no_memory_write": "wrote no memory; the old one stays",
     "unclosed": "the last tag was not closed",
     "trailing": "text after the action was dropped",
-    "fabricated_observation": "made up search results of its own",
+    "stray_close": "an end tag without its beginning",
+    "nested_tag": "a tag inside the memory",
 }
 """The flaws that have more to say than their name."""
