@@ -203,11 +203,8 @@ class SearchQAEnv(gym.Env[str, str]):
         query = self.submit(action)
         if query is None:
             return self.conclude(())
-        try:
-            hits = self.retriever.search((query,), self.top_k)[0]
-        except (RetrieverError, OSError) as fault:
-            return self.conclude(fault)
-        return self.conclude(hits)
+        outcome = ask(self.retriever, (query,), self.top_k)
+        return self.conclude(outcome if isinstance(outcome, Exception) else outcome[0])
 
     def render(self) -> str | None:
         """The last round as text ("ansi"), or the episode so far as one HTML page ("html")."""
@@ -375,6 +372,17 @@ class SearchQAEnv(gym.Env[str, str]):
         truncated = now.stop_reason is not None and not terminated
         reward = 0.0 if done is None else done.reward.weighted.total()
         return now.observation, reward, terminated, truncated, info
+
+
+def ask(retriever: Retriever, queries: Sequence[str], k: int) -> Sequence[Sequence[Hit]] | Exception:
+    """The hits of each query, or the fault of a retriever that could not answer (a fault is data, not a crash)."""
+    try:
+        rankings = retriever.search(queries, k)
+    except (RetrieverError, OSError) as fault:
+        return fault
+    if len(rankings) != len(queries):
+        return RetrieverError(f"wanted a ranking for each of {len(queries)} queries, got {len(rankings)}")
+    return rankings
 
 
 def _rules(

@@ -30,8 +30,9 @@ class Context(Struct, frozen=True):
 class Agent(Protocol):
     """An agent plays any number of episodes at once and remembers nothing between rounds.
 
-    All that it knows of an episode is in the context it is given: memory is what the environment carries over, so
-    that no agent can keep a secret notebook. The same contexts give the same completions, in any batch.
+    All that it knows of an episode is in the context it is given: memory is what the environment carries
+    over, so that no agent can keep a secret notebook. The same contexts give the same completions, in any
+    batch.
 
     Attributes:
         name: What to call it in tables.

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mempo_agents.base import Agent
+import gymnasium as gym
+import numpy as np
+
+import mempo_env
+from mempo_agents.base import Agent, Context
 from mempo_env.types import Episode
+from mempo_env.vector import SearchQAVectorEnv
 
 
 def episodes(
     agent: Agent,
     question_ids: Sequence[str],
     *,
-    env_id: str = "MemPO-SearchQA-v0",
+    env_id: str = next(iter(mempo_env.ENVIRONMENTS)),
     env_kwargs: Mapping[str, Any] | None = None,
     num_envs: int = 16,
     seed: int = 0,
 ) -> Iterator[tuple[int, Episode]]:
     """Play one episode for each question id; yield (its index, the episode) as each one finishes.
 
-    The agent is asked once a step for all running episodes, the retriever likewise; a finished episode makes room
-    for the next at once. Episode i is played with seed + i, so it is the same for every `num_envs`.
+    The agent is asked once a step for all running episodes, the retriever likewise; a finished episode makes
+    room for the next at once. Episode i is played with seed + i, so it is the same for every `num_envs`.
 
     Args:
         agent: Who plays; its own `env_kwargs` win over those given here.
@@ -31,5 +36,63 @@ def episodes(
         num_envs: Episodes at a time.
         seed: Of episode 0.
     """
-    raise NotImplementedError
-    yield 0, Episode  # type: ignore[misc]
+    size = min(num_envs, len(question_ids))
+    if size == 0:
+        return
+    made = gym.make_vec(env_id, num_envs=size, **{**(env_kwargs or {}), **agent.env_kwargs})
+    envs = made.unwrapped
+    assert isinstance(envs, SearchQAVectorEnv)
+    waiting = iter(range(len(question_ids)))
+    playing: dict[int, int] = {}  # environment -> index of its episode
+    contexts: dict[int, Context] = {}
+    idle = list(range(size))
+    while True:
+        started = list(zip(idle, waiting, strict=False))
+        if started:
+            playing.update(started)
+            contexts.update(_start(envs, started, question_ids, seed))
+        if not playing:
+            envs.close()
+            return
+        order = sorted(playing)
+        written = agent.act([contexts[i] for i in order])
+        idle = []
+        for i, episode in _play(envs, dict(zip(order, written, strict=True)), contexts):
+            idle.append(i)
+            yield playing.pop(i), episode
+
+
+def _start(
+    envs: SearchQAVectorEnv, started: Sequence[tuple[int, int]], question_ids: Sequence[str], seed: int
+) -> dict[int, Context]:
+    """Reset the given environments, each to its question and seed."""
+    mask = np.zeros(envs.num_envs, dtype=np.bool_)
+    seeds: list[int | None] = [None] * envs.num_envs
+    ids: list[str | None] = [None] * envs.num_envs
+    for i, index in started:
+        mask[i], seeds[i], ids[i] = True, seed + index, question_ids[index]
+    _, infos = envs.reset(seed=seeds, options={"reset_mask": mask, "question_id": ids})
+    return {i: Context(infos["segments"][i], infos["question_id"][i]) for i, _ in started}
+
+
+def _play(
+    envs: SearchQAVectorEnv, written: Mapping[int, Any], contexts: dict[int, Context]
+) -> Iterator[tuple[int, Episode]]:
+    """Play one round; refresh the contexts; yield (environment, episode) of those that ended."""
+    actions: list[str | None] = [None] * envs.num_envs
+    for i, text in written.items():
+        if isinstance(text, Exception):
+            reason = "timeout" if isinstance(text, TimeoutError) else "agent_error"
+            yield i, envs.abort(i, reason, f"{type(text).__name__}: {text}")[4]["episode"]
+        else:
+            actions[i] = text
+    if all(action is None for action in actions):
+        return
+    *_, infos = envs.step(actions)
+    ended = infos.get("_episode", np.zeros(envs.num_envs, dtype=np.bool_))
+    for i, action in enumerate(actions):
+        if action is None:
+            continue
+        contexts[i] = Context(infos["segments"][i], infos["question_id"][i])
+        if ended[i]:
+            yield i, infos["episode"][i]
