@@ -64,7 +64,7 @@ def clean(text: str) -> str:
 
 
 def body(passage: Passage) -> str:
-    """What is indexed of a passage: its title, twice as it names what the text may call "it", and its text."""
+    """What is indexed of a passage: its title, twice as it names what the text may call it, and its text."""
     return clean(f"{passage.title} {passage.title} {passage.text}")
 
 
