@@ -21,7 +21,7 @@ def episodes(
     env_id: str = next(iter(mempo_env.ENVIRONMENTS)),
     env_kwargs: Mapping[str, Any] | None = None,
     num_envs: int = 16,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
 ) -> Iterator[tuple[int, Episode]]:
     """Play one episode for each question id; yield (its index, the episode) as each one finishes.
 
@@ -34,11 +34,12 @@ def episodes(
         env_id: Which environment.
         env_kwargs: Its keyword arguments.
         num_envs: Episodes at a time.
-        seed: Of episode 0.
+        seed: Of episode 0, or one for each episode (those that an earlier run left over keep theirs).
     """
     size = min(num_envs, len(question_ids))
     if size == 0:
         return
+    seeds = range(seed, seed + len(question_ids)) if isinstance(seed, int) else seed
     made = gym.make_vec(env_id, num_envs=size, **{**(env_kwargs or {}), **agent.env_kwargs})
     envs = made.unwrapped
     assert isinstance(envs, SearchQAVectorEnv)
@@ -50,7 +51,7 @@ def episodes(
         started = list(zip(idle, waiting, strict=False))
         if started:
             playing.update(started)
-            contexts.update(_start(envs, started, question_ids, seed))
+            contexts.update(_start(envs, started, question_ids, seeds))
         if not playing:
             envs.close()
             return
@@ -63,14 +64,17 @@ def episodes(
 
 
 def _start(
-    envs: SearchQAVectorEnv, started: Sequence[tuple[int, int]], question_ids: Sequence[str], seed: int
+    envs: SearchQAVectorEnv,
+    started: Sequence[tuple[int, int]],
+    question_ids: Sequence[str],
+    seed: Sequence[int],
 ) -> dict[int, Context]:
     """Reset the given environments, each to its question and seed."""
     mask = np.zeros(envs.num_envs, dtype=np.bool_)
     seeds: list[int | None] = [None] * envs.num_envs
     ids: list[str | None] = [None] * envs.num_envs
     for i, index in started:
-        mask[i], seeds[i], ids[i] = True, seed + index, question_ids[index]
+        mask[i], seeds[i], ids[i] = True, seed[index], question_ids[index]
     _, infos = envs.reset(seed=seeds, options={"reset_mask": mask, "question_id": ids})
     return {i: Context(infos["segments"][i], infos["question_id"][i]) for i, _ in started}
 
