@@ -1,0 +1,147 @@
+"""From a specification to a world: articles and questions as streams, and as a prepared folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from mempo_env.errors import ConfigError, DataError
+from mempo_env.files import cache_folder, digest
+from mempo_env.progress import progress
+from mempo_env.questions.prepared import CORPUS, encode, prepared
+from mempo_env.questions.set import QuestionSet
+from mempo_env.questions.world.ask import ask
+from mempo_env.questions.world.cluster import Cluster, cluster
+from mempo_env.questions.world.facts import CLUSTERS, SIZE
+from mempo_env.types import Hit, Passage, Question
+
+VERSION = 1
+"""Raised with every change that gives other articles or questions for the same specification."""
+
+TOP_K = 3
+"""A name counts as findable if its article is among so many hits."""
+
+Search = Callable[[Sequence[str], int], list[tuple[Hit, ...]]]
+"""Ranks the passages of the whole world for each query."""
+
+
+class WorldSpec(Struct, frozen=True, kw_only=True):
+    """Which world: the same specification gives the same articles and questions, everywhere.
+
+    A cluster of fifty articles is the same whatever the size of the world, so a larger one with the same seed
+    goes on where the smaller ends.
+
+    Attributes:
+        articles: How many, rounded up to whole clusters; from 150 on there is something in each split.
+        questions: How many, spread evenly over the clusters, at most as many as there are articles times ten.
+        seed: Other seeds have other names and facts; at least 0.
+
+    Raises:
+        ConfigError: if a number is out of range.
+    """
+
+    articles: int = 2_000
+    questions: int = 3_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.articles <= CLUSTERS * SIZE:
+            raise ConfigError(f"articles: wanted 1 to {CLUSTERS * SIZE:,}, got {self.articles}")
+        if not 1 <= self.questions <= 10 * self.articles:
+            raise ConfigError(
+                f"questions: wanted 1 to {10 * self.articles:,}, ten an article, got {self.questions}"
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed: wanted 0 or more, got {self.seed}")
+
+    @property
+    def clusters(self) -> int:
+        """How many clusters the world has."""
+        return -(-self.articles // SIZE)
+
+
+def articles(spec: WorldSpec) -> Iterator[Passage]:
+    """The articles of a world, cluster by cluster; memory does not grow with it."""
+    for number in range(spec.clusters):
+        yield from cluster(spec.seed, number).passages.values()
+
+
+def questions(spec: WorldSpec, search: Search) -> Iterator[Question]:
+    """The questions of a world, cluster by cluster; every hop of theirs can be found by its name.
+
+    Args:
+        spec: Which world.
+        search: Ranks the passages of the whole world. A question is only made if, for everything it names and
+            for everything on the way to its answer, a search for the name has the article among three hits.
+    """
+    for number in range(spec.clusters):
+        wanted = (number + 1) * spec.questions // spec.clusters - number * spec.questions // spec.clusters
+        if wanted:
+            part = cluster(spec.seed, number)
+            yield from ask(part, wanted, _findable(part, search), spec.seed)
+
+
+def _findable(part: Cluster, search: Search) -> frozenset[str]:
+    names = [(name, entity) for entity in part.entities.values() for name in entity.answers]
+    rankings = search([name for name, _ in names], TOP_K)
+    return frozenset(
+        name
+        for (name, entity), hits in zip(names, rankings, strict=True)
+        if any(hit.id == part.passages[entity.name].id for hit in hits)
+    )
+
+
+def prepare_world(spec: WorldSpec, out: Path) -> None:
+    """Write a world as a prepared folder with its search index, whole or not at all; any size, by streaming.
+
+    Raises:
+        DataError: if the folder exists and holds anything else.
+    """
+    from mempo_env.retrieval import INDEX_FOLDER
+    from mempo_env.retrieval.bm25 import BM25Index, build_index
+    from mempo_env.retrieval.corpus import Corpus
+
+    with prepared(out, "synthetic", "synthetic") as writer:
+        with progress("articles", spec.clusters * SIZE) as advance:
+            for passage in articles(spec):
+                writer.passage(passage)
+                advance(1)
+        writer.flush()
+        corpus = Corpus.open(writer.folder / CORPUS)
+        index = writer.folder / INDEX_FOLDER
+        build_index(corpus, index)
+        search = BM25Index.open(index, corpus).search
+        with progress("questions", spec.questions) as advance:
+            for question in questions(spec, search):
+                writer.question(question, "synthetic")
+                advance(1)
+
+
+@lru_cache(maxsize=4)
+def synthetic(spec: WorldSpec | None = None) -> QuestionSet:
+    """The questions of a world; made once and kept in the cache folder, with articles and search index.
+
+    Args:
+        spec: Which world; by default the embedded one of 2,000 articles and 3,000 questions.
+
+    Raises:
+        ConfigError: if the cache folder cannot be written.
+    """
+    spec = spec or WorldSpec()
+    folder = cache_folder() / f"synthetic-{digest(str(VERSION), encode(spec))}"
+    try:
+        return QuestionSet.load(folder)
+    except DataError:  # not made yet, or damaged
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            prepare_world(spec, folder)
+        except OSError as error:
+            raise ConfigError(
+                f"{folder.parent}: wanted to keep the synthetic world here: {error}; set MEMPO_CACHE to "
+                "a folder that can be written"
+            ) from None
+    return QuestionSet.load(folder)
