@@ -1,0 +1,107 @@
+"""The ceiling: knows what to look for, and answers rightly exactly when it has all of it in view.
+
+It is told the gold evidence and the answers, but not what the search returned: an objective is answered
+rightly if every gold passage of it was shown and is kept, in the memory that it writes or in the passages in
+view. Where no evidence is known there is nothing to keep, and it answers rightly at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from mempo_agents.base import Context
+from mempo_agents.scripted import Scripted
+from mempo_agents.view import (
+    Article,
+    View,
+    look,
+    read_article,
+    shown,
+    write_answers,
+    write_article,
+    write_notes,
+    write_search,
+)
+from mempo_env.errors import ConfigError
+from mempo_env.questions.set import QuestionSet
+from mempo_env.types import Evidence, Question, passage_id
+
+VERSION = 1
+"""Raised whenever the behaviour changes."""
+
+WRONG = "-"
+"""The answer where evidence is missing: right for no question."""
+
+_MISSED = "missed:"
+
+
+def write(context: Context, questions: QuestionSet) -> str | Exception:
+    """Search for the next passage that is missing; answer when there is none, or no round left."""
+    try:
+        objectives = _objectives(context.question_id, questions)
+    except ConfigError as error:
+        return error
+    view = look(context)
+    wanted = [(i, evidence) for i, question in enumerate(objectives) for evidence in question.evidence]
+    held = {(i, e): article for i, e in wanted if (article := _held(view, i, e))}
+    missed = {(i, e) for i, e in wanted if (i, e) not in held and (i, _missed(e)) in view.notes}
+    query = None
+    for i, evidence in wanted:
+        if (i, evidence) in held or (i, evidence) in missed:
+            continue
+        query = None if view.last_round else _next_query(evidence, objectives[i], view.queries)
+        if query is not None or view.last_round:
+            break
+        missed.add((i, evidence))
+    kept = [(i, write_article(article)) for (i, _), article in held.items()]
+    memory = write_notes(kept + [(i, _missed(e)) for i, e in wanted if (i, e) in missed])
+    if query is not None:
+        return write_search(query, memory=memory)
+    right = [all((i, e) in held for e in question.evidence) for i, question in enumerate(objectives)]
+    answers = [q.answers[0] if ok else WRONG for q, ok in zip(objectives, right, strict=True)]
+    return write_answers(answers, memory=memory)
+
+
+def _objectives(question_id: str, questions: QuestionSet) -> tuple[Question, ...]:
+    """The questions of an episode; ConfigError if the set does not hold them."""
+    try:
+        return (questions.by_id(question_id),)
+    except ConfigError:
+        return tuple(map(questions.by_id, question_id.split("+")))
+
+
+def _held(view: View, objective: int, evidence: Evidence) -> Article | None:
+    """The evidence, as it is in view in a passage or in a note of its objective; None if it is not.
+
+    That is its sentences under its title, or the whole passage where no sentence is named.
+    """
+    title, sentences = shown(evidence.title), tuple(map(shown, evidence.sentences))
+    noted = (read_article(text) for i, text in view.notes if i == objective)
+    for article in (*noted, *view.articles):
+        if article is None or article.title != title:
+            continue
+        if sentences and all(sentence in article.text for sentence in sentences):
+            return Article(title, " ".join(sentences))
+        if not sentences and passage_id(article.title, article.text) == evidence.passage_id:
+            return article
+    return None
+
+
+def _next_query(evidence: Evidence, question: Question, asked: Sequence[str]) -> str | None:
+    """The title, then the title with what the passage says, then nothing."""
+    clue = " ".join(evidence.sentences) or question.text
+    queries = [shown(evidence.title), shown(f"{evidence.title} {clue}")]
+    if not asked or asked[-1] not in queries:
+        return queries[0]
+    return dict(zip(queries, [queries[1], None], strict=True))[asked[-1]]
+
+
+def _missed(evidence: Evidence) -> str:
+    return f"{_MISSED} {shown(evidence.title)}"
+
+
+def oracle_agent(questions: QuestionSet) -> Scripted:
+    """The agent, for the questions of a set."""
+    write_here = partial(write, questions=questions)
+    return Scripted(write_here, "oracle", f"oracle-{VERSION}-{questions.fingerprint}")

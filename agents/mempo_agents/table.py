@@ -1,0 +1,36 @@
+"""The agents by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mempo_agents.base import Agent
+from mempo_agents.empty import empty_agent
+from mempo_agents.oracle import oracle_agent
+from mempo_agents.random_agent import random_agent
+from mempo_env.errors import ConfigError, lookup
+from mempo_env.questions.set import QuestionSet
+
+
+def _oracle(questions: QuestionSet | None) -> Agent:
+    if questions is None:
+        raise ConfigError("the agent 'oracle' knows the gold evidence: pass the QuestionSet as questions=")
+    return oracle_agent(questions)
+
+
+AGENTS: dict[str, Callable[[QuestionSet | None], Agent]] = {
+    "empty": lambda _: empty_agent(),
+    "random": lambda _: random_agent(),
+    "oracle": _oracle,
+}
+"""Name: what makes the agent, from the questions that it will be asked."""
+
+
+def make_agent(name: str, questions: QuestionSet | None = None) -> Agent:
+    """Make an agent by name; ConfigError with the nearest name if there is none.
+
+    Args:
+        name: A name in `AGENTS`.
+        questions: The questions it will be asked; only the oracle looks at them, for evidence and answers.
+    """
+    return lookup(AGENTS, name, "agent")(questions)
