@@ -30,6 +30,7 @@ from mempo_env.types import (
     StopReason,
     Tokens,
 )
+from mempo_env.viewer import Entry
 
 QUESTION = Question(
     id="syn-0017",
@@ -327,3 +328,22 @@ def hostile(text: str) -> Episode:
         failure=(Failure.WRONG_FORM,),
     )
     return structs.replace(episode, stop_detail=text, settings={text: text})
+
+
+SEVERAL = [
+    Entry("mempo", right()),
+    Entry("react", wrong()),
+    Entry("mempo", multi()),
+    Entry("window", aborted()),
+    Entry("own/agent 1 %", without_gold()),
+    Entry("mempo", unfinished()),
+]
+"""One of each kind, by several agents."""
+
+ATTACK = (
+    "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 2'>"
+    "<svg onload='window.ran = 3'><!-- {{data}} ]]> --> <iframe srcdoc='<b>'></iframe> &lt;i&gt; &amp; "
+    "\u2028\u2029 \x00 \x1b[0m \u202eevil \u05d0\u05d1 javascript:alert(1) ${window.ran = 4} __proto__ "
+    f"{'W' * 300}"
+)
+"""What a page must show and never obey; `window.ran` tells whether it did."""

@@ -10,6 +10,8 @@ const goldIds = (episode) => new Set(episode.questions.flatMap((q) => q.evidence
 const chip = (text, tone = "") => h("span", { class: `chip ${tone}` }, text);
 const text = (tag, ...children) => h(tag, { class: "text", dir: "auto" }, ...children);
 
+const quoted = (words) => ["“", h("bdi", {}, words), "”"];
+
 /** "right", "partly", "wrong" or "unfinished". */
 const verdict = ({ score, stop_reason }) =>
   stop_reason === null ? "unfinished" : score.em_all === 1 ? "right" : score.em > 0 ? "partly" : "wrong";
@@ -201,9 +203,9 @@ const diagnosis = ({ diagnostics: now, action }, before) => {
 };
 
 const deed = ({ action }) => ({
-  search: () => ["searched for ", h("q", { dir: "auto" }, action.query)],
-  answer: () => ["answered ", h("q", { dir: "auto" }, action.text)],
-  invalid: () => ["invalid action: ", h("q", { dir: "auto" }, action.reason)],
+  search: () => ["searched for ", quoted(action.query)],
+  answer: () => ["answered ", quoted(action.text)],
+  invalid: () => ["invalid action: ", quoted(action.reason)],
 })[action.type]();
 
 /** One round: what was seen, written, retrieved and remembered, and what it means. */

@@ -1,0 +1,48 @@
+"""Fixtures that several test modules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browser import chromium, page_at
+
+from mempo_env.viewer import Entry, episodes_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium; the test is skipped where there is none."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_html(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Function (text, anchor="", **window of page_at) that opens an HTML text from a file."""
+    with ExitStack() as pages:
+
+        def open_html(text: str, anchor: str = "", **window: Any) -> Page:
+            path = tmp_path / "page.html"
+            path.write_text(text, encoding="utf-8")
+            return pages.enter_context(page_at(browser, path.as_uri() + anchor, **window))
+
+        yield open_html
+
+
+@pytest.fixture
+def show(open_html: Callable[..., Page]) -> Callable[..., Page]:
+    """Function (entries, anchor="", title="Run", **window) that opens the viewer's page of them."""
+
+    def show(entries: Sequence[Entry], anchor: str = "", title: str = "Run", **window: Any) -> Page:
+        page = open_html(episodes_page(entries, title), anchor, **window)
+        page.wait_for_selector("body[data-ready]", state="attached")
+        return page
+
+    return show
