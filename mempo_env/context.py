@@ -63,8 +63,8 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger with the same segments."""
-        twin = Ledger(list(self.segments), self.count)
-        twin.head, twin.steps, twin.memory = self.head, list(self.steps), self.memory
+        twin = Ledger(self.segments.copy(), self.count)
+        twin.head, twin.steps, twin.memory = self.head, self.steps.copy(), self.memory
         twin.information = self.information
         return twin
 

@@ -24,6 +24,9 @@ from mempo_env.types import Completion, Episode, Hit, Question, Round, Search, S
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
+STARTS_KEPT = 4096
+"""First prompts that an environment keeps, so that a group of episodes of one question composes it once."""
+
 _MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
 _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
 
@@ -176,6 +179,7 @@ class SearchQAEnv(gym.Env[str, str]):
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self._play: Play | None = None
+        self._starts: dict[tuple[str, ...], Play] = {}
 
     # --- Gymnasium --------------------------------------------------------------------------------------
 
@@ -194,7 +198,7 @@ class SearchQAEnv(gym.Env[str, str]):
         if state is not None:
             self.set_state(state)
         else:
-            self._play = self._begin(self._draw() if chosen is None else self._choose(chosen))
+            self._play = self._start(self._draw() if chosen is None else self._choose(chosen))
         now = self._playing()
         return now.observation, play.tell(now, None)
 
@@ -333,6 +337,16 @@ class SearchQAEnv(gym.Env[str, str]):
             )
         return tuple(map(self.questions.by_id, ids))
 
+    def _start(self, questions: tuple[Question, ...]) -> Play:
+        """A new episode: a copy of the first one with these questions, which always begin in the same way."""
+        ids = tuple([question.id for question in questions])
+        first = self._starts.get(ids)
+        if first is None:
+            if len(self._starts) >= STARTS_KEPT:
+                self._starts.pop(next(iter(self._starts)))
+            first = self._starts[ids] = self._begin(questions)
+        return first.copy()
+
     def _begin(self, questions: tuple[Question, ...]) -> Play:
         """A new episode, unless not even its first prompt is allowed."""
         now = play.begin(self.rules, questions)
@@ -375,7 +389,7 @@ class SearchQAEnv(gym.Env[str, str]):
 
 
 def ask(retriever: Retriever, queries: Sequence[str], k: int) -> Sequence[Sequence[Hit]] | Exception:
-    """The hits of each query, or the fault of a retriever that could not answer (a fault is data, not a crash)."""
+    """The hits of each query, or the fault of a retriever that could not answer: data, not a crash."""
     try:
         rankings = retriever.search(queries, k)
     except (RetrieverError, OSError) as fault:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -52,9 +51,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
-@dataclass(slots=True)
-class Play:
-    """One episode under way.
+class Play(Struct):
+    """One episode under way: the only data here that changes.
 
     Attributes:
         questions: The objectives.
@@ -84,7 +82,7 @@ class Play:
     observation: str = ""
     prompt_tokens: int = 0
     state_hash: str = ""
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[Round] = []
     memory: str = ""
     memory_tokens: int = 0
     tokens: Tokens = NO_TOKENS
@@ -96,7 +94,9 @@ class Play:
 
     def copy(self) -> Play:
         """An independent play in the same state."""
-        return dataclasses.replace(self, ledger=self.ledger.copy(), rounds=list(self.rounds))
+        twin = copy.copy(self)
+        twin.ledger, twin.rounds = self.ledger.copy(), self.rounds.copy()
+        return twin
 
 
 def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
@@ -108,4 +110,6 @@ def weigh(raw: RewardTerms, config: RewardConfig) -> RewardBreakdown:
 
 def add(left: RewardTerms, right: RewardTerms) -> RewardTerms:
     """Sum term by term."""
-    return RewardTerms(*(getattr(left, f) + getattr(right, f) for f in RewardTerms.__struct_fields__))
+    if right is NOTHING:
+        return left
+    return RewardTerms(*map(operator.add, msgspec.structs.astuple(left), msgspec.structs.astuple(right)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from functools import partial
 from typing import Any, TypeAlias
 
 from mempo_env.errors import ConfigError, lookup
@@ -33,10 +34,14 @@ def counter(tokenizer: str | TokenCounter | Any) -> tuple[str, TokenCounter]:
     )
     encode = getattr(tokenizer, "encode", None)
     if encode is not None:
-        return name, lambda text: len(encode(text, add_special_tokens=False))
+        return name, partial(_count_ids, encode)
     if callable(tokenizer):
         return name, tokenizer
     raise ConfigError(f"tokenizer: wanted a name, a callable or an object with encode(), got {tokenizer!r}")
+
+
+def _count_ids(encode: Callable[..., Sized], text: str) -> int:
+    return len(encode(text, add_special_tokens=False))
 
 
 def of_call(call: Call, count: TokenCounter) -> tuple[int, int]:

@@ -142,7 +142,7 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
                 )
             if done[i] and self.autoreset_mode is AutoresetMode.DISABLED:
                 raise gym.error.ResetNeeded(
-                    f"environment {i} has ended: reset it with options={{'reset_mask': ...}}, or give it None"
+                    f"environment {i} has ended: reset it with options={{'reset_mask': ...}} or give it None"
                 )
 
     def _each_seed(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
