@@ -10,7 +10,7 @@ missed, and one that names the answer by chance is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -51,6 +51,7 @@ class Tracker(Struct, frozen=True, kw_only=True):
             no.
         answer_in_memory: For each objective, whether the memory in force contains a gold answer; None
             likewise.
+        memory: The memory in force.
         queries: Queries asked so far, in normal form.
         redundant: Whether the last round's query had been asked before.
     """
@@ -63,12 +64,13 @@ class Tracker(Struct, frozen=True, kw_only=True):
     ever_in_memory: frozenset[Fact] = frozenset()
     answer_seen: tuple[bool | None, ...]
     answer_in_memory: tuple[bool | None, ...]
+    memory: str = ""
     queries: frozenset[str] = frozenset()
     redundant: bool = False
 
     def diagnostics(self) -> Diagnostics:
         """What is known now."""
-        total = sum(len(question.evidence) for question in self.questions)
+        total = sum([len(question.evidence) for question in self.questions])
         return Diagnostics(
             evidence_recall=len(self.seen) / total if total else None,
             evidence_kept=len(self.held) / total if total else None,
@@ -91,7 +93,7 @@ def after_round(
     query: str | None,
     hits: Sequence[Hit],
     memory: str,
-    shown: Iterable[str],
+    shown: Collection[str],
     memory_in_view: bool,
 ) -> Tracker:
     """The tracker after one more round.
@@ -104,19 +106,24 @@ def after_round(
         shown: Ids of the passages in the coming prompt.
         memory_in_view: Whether the coming prompt shows the memory.
     """
-    seen, answer_seen = before.seen, before.answer_seen
+    seen, answer_seen, queries, redundant = before.seen, before.answer_seen, before.queries, False
+    if query is not None:
+        norm = normalise(query)
+        queries, redundant = queries | {norm}, norm in queries
     if hits:
         texts = {hit.id: f"{hit.title}\n{hit.text}" for hit in hits}
         new = {fact: texts[i] for fact, i in _facts(before.questions) if i in texts and fact not in seen}
         seen = {**seen, **new} if new else seen
         answer_seen = _look_for_answers(before.questions, answer_seen, list(map(normalise, texts.values())))
-    norm = normalise(memory)
-    unseen = tuple(None if flag is None else False for flag in answer_seen)
-    in_memory = _remembered(before.questions, seen, norm)
-    shown_ids = frozenset(shown)
-    held = frozenset(fact for fact, i in _facts(before.questions) if i in shown_ids)
-    held |= in_memory if memory_in_view else frozenset()
-    query_norm = None if query is None else normalise(query)
+    in_memory, answer_in_memory = before.in_memory, before.answer_in_memory
+    if memory != before.memory or seen is not before.seen:
+        norm = normalise(memory)
+        in_memory = _remembered(before.questions, seen, norm)
+        absent = tuple([None if flag is None else False for flag in answer_seen])
+        answer_in_memory = _look_for_answers(before.questions, absent, [norm])
+    held = in_memory if memory_in_view else frozenset()
+    if shown:
+        held |= {fact for fact, i in _facts(before.questions) if i in shown}
     return Tracker(
         questions=before.questions,
         seen=seen,
@@ -125,9 +132,10 @@ def after_round(
         in_memory=in_memory,
         ever_in_memory=before.ever_in_memory | in_memory,
         answer_seen=answer_seen,
-        answer_in_memory=_look_for_answers(before.questions, unseen, [norm]) if norm else unseen,
-        queries=before.queries if query_norm is None else before.queries | {query_norm},
-        redundant=query_norm in before.queries,
+        answer_in_memory=answer_in_memory,
+        memory=memory,
+        queries=queries,
+        redundant=redundant,
     )
 
 
@@ -168,7 +176,7 @@ def _remembers(
     return bool(content) and len(content & memory_words) >= CONTENT_SHARE * len(content)
 
 
-def _facts(questions: Sequence[Question]) -> Iterable[tuple[Fact, str]]:
+def _facts(questions: Sequence[Question]) -> Iterator[tuple[Fact, str]]:
     for i, question in enumerate(questions):
         for j, evidence in enumerate(question.evidence):
             yield (i, j), evidence.passage_id

@@ -225,15 +225,17 @@ def overflows(play: Play, rules: Rules) -> bool:
 def follow(play: Play, action: Action, hits: tuple[Hit, ...], memory: str) -> Tracker:
     """The tracker after a round; `play.view` is already what comes after it, `play.rounds` not yet."""
     segments = play.ledger.segments
-    informed = [segments[i].round for i in play.view if segments[i].kind == "information"]
-    shown = [hit.id for r in informed for hit in (play.rounds[r - 1].hits if r <= len(play.rounds) else hits)]
+    rounds, shown, memory_in_view = play.rounds, [], False
+    for i in play.view:
+        kind = segments[i].kind
+        if kind == "information":
+            r = segments[i].round
+            shown += [hit.id for hit in (rounds[r - 1].hits if r <= len(rounds) else hits)]
+        elif kind == "mem":
+            memory_in_view = True
+    query = action.query if isinstance(action, Search) else None
     return diagnostics.after_round(
-        play.tracker,
-        query=action.query if isinstance(action, Search) else None,
-        hits=hits,
-        memory=memory,
-        shown=shown,
-        memory_in_view=any(segments[i].kind == "mem" for i in play.view),
+        play.tracker, query=query, hits=hits, memory=memory, shown=shown, memory_in_view=memory_in_view
     )
 
 
@@ -265,7 +267,7 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
         "question_id": play.question_id,
         "round": len(play.rounds),
         "segments": segments,
-        "messages": protocol.messages(segments),
+        "messages": protocol.messages(segments, play.observation),
         "action": None if done is None else done.action,
         "retrieved": () if done is None else done.hits,
         "memory": play.memory,

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Search, Segment, Span
 
@@ -45,7 +46,7 @@ REASONS: dict[str, str] = {
 """Why an action can be invalid, and the line that the agent reads."""
 
 
-class _Block(NamedTuple):
+class _Block(Struct):
     """A tagged stretch of text: [start, end) with its tags, [inner, outer) without."""
 
     name: str
@@ -126,7 +127,7 @@ def _blocks(text: str) -> tuple[list[_Block], list[str]]:
     """
     tags = list(_TAG.finditer(text))
     names = [tag[2].lower() for tag in tags]
-    ends = _next_end(tags, names)
+    ends = _ends(tags, names)
     blocks: list[_Block] = []
     flaws: list[str] = []
     i = 0
@@ -152,7 +153,7 @@ def _blocks(text: str) -> tuple[list[_Block], list[str]]:
     return blocks, flaws
 
 
-def _next_end(tags: list[re.Match[str]], names: list[str]) -> list[int]:
+def _ends(tags: list[re.Match[str]], names: list[str]) -> list[int]:
     """For each tag, the index of the first end tag of the same name after it, or -1."""
     latest: dict[str, int] = {}
     ends = [-1] * len(tags)
@@ -312,15 +313,19 @@ def _close(piece: str) -> str:
     return piece if closed else f"{piece}</{name}>"
 
 
-def messages(segments: Sequence[Segment]) -> tuple[dict[str, str], ...]:
+def messages(segments: Sequence[Segment], prompt: str) -> tuple[dict[str, str], ...]:
     """The prompt as chat messages: the system's, and one of the user that holds all the rest.
 
     Earlier steps are not rendered as turns of the assistant: chat templates drop or rewrite parts of those.
+
+    Args:
+        segments: What is in view.
+        prompt: Their texts, joined by newlines.
     """
-    system = [segment.text for segment in segments if segment.kind == "system"]
-    rest = [segment.text for segment in segments if segment.kind != "system"]
-    user = {"role": "user", "content": "\n".join(rest)}
-    return ({"role": "system", "content": "\n".join(system)}, user) if system else (user,)
+    if segments[0].kind != "system":
+        return ({"role": "user", "content": prompt},)
+    system = segments[0].text
+    return {"role": "system", "content": system}, {"role": "user", "content": prompt[len(system) + 1 :]}
 
 
 _MEMORY_RULES = """\

@@ -91,6 +91,8 @@ def score_objective(prediction: str, answers: tuple[str, ...]) -> ObjectiveScore
     answer in the wrong form. It is not a score.
     """
     norm, golds = normalise(prediction), normalised_answers(answers)
+    if norm and norm in golds:
+        return ObjectiveScore(prediction, 1.0, 1.0, 1.0, True)
     pairs = tuple(zip(answers, golds, strict=True))
     if any(_equal(prediction, norm, gold, gold_norm) for gold, gold_norm in pairs):
         return ObjectiveScore(prediction, 1.0, 1.0, 1.0, True)

@@ -106,7 +106,7 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
         return tuple(self._observations), rewards, *flags, infos
 
     def abort(self, index: int, reason: str, detail: str = "") -> StepResult:
-        """End one episode from outside (see `SearchQAEnv.abort`); the environment then waits for its reset."""
+        """End one episode from outside, as `SearchQAEnv.abort` does; it then waits for its reset."""
         result = self.envs[index].abort(reason, detail)
         self._observations[index], _, self._terminations[index], self._truncations[index], _ = result
         return result
