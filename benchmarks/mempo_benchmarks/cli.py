@@ -1,0 +1,53 @@
+"""`mempo bench`: run agents over questions, and compare what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+AGENTS = "react,window,no_memory,mempo"
+
+
+@app.callback()
+def bench() -> None:
+    """Compare memory agents: play them, then report with intervals."""
+
+
+@app.command()
+def run(
+    dataset: Annotated[str, typer.Option(help="'synthetic', or a folder made by `mempo data prepare`.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is gone on with.")],
+    agents: Annotated[
+        str, typer.Option(help="Names, separated by commas; empty, random and oracle are always added.")
+    ] = AGENTS,
+    split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
+    questions: Annotated[int | None, typer.Option(help="Episodes; by default the whole split.")] = None,
+    objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
+    top_k: Annotated[int, typer.Option(help="Passages a search returns.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the first episode; the next ones count up.")] = 0,
+    num_envs: Annotated[int, typer.Option(help="Episodes at a time; changes nothing but the speed.")] = 16,
+    corpus: Annotated[Path | None, typer.Option(help="Folder with another corpus to search.")] = None,
+    retriever: Annotated[str, typer.Option(help="bm25, rank_bm25, or the address of a server.")] = "bm25",
+) -> None:
+    """Play every agent over the first questions of a split; the same command goes on if interrupted."""
+    from mempo_benchmarks.run import bench as play
+    from mempo_benchmarks.run import make_plan
+
+    plan = make_plan(
+        dataset,
+        [name.strip() for name in agents.split(",") if name.strip()],
+        corpus=None if corpus is None else str(corpus),
+        retriever=retriever,
+        split=split,
+        objectives=objectives,
+        top_k=top_k,
+        questions=questions,
+        seed=seed,
+    )
+    play(plan, out, num_envs)
+    typer.echo(f"{out}: {len(plan.arms)} agents, {len(plan.questions):,} episodes each")
+    typer.echo(f"next: mempo bench report {out}, mempo view {out}")

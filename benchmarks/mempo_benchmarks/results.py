@@ -1,0 +1,388 @@
+"""What a run keeps: its plan (run.json) and one checked line an episode (results.jsonl).
+
+A line ends in a digest of all before it, so a value that was edited by hand is found, and is written by one
+call, so that a process that is killed leaves at most a torn last line, which the next one cuts off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from mempo_env.errors import ResultsError
+from mempo_env.files import atomic_file, digest
+from mempo_env.types import Episode, Failure, Invalid, StopReason
+
+RESULTS = "results.jsonl"
+PLAN = "run.json"
+FAILED = (StopReason.AGENT_ERROR, StopReason.TIMEOUT, StopReason.RETRIEVER_ERROR)
+"""Stop reasons of episodes that failed rather than ended; they count as wrong all the same."""
+
+_CHECK = b',"check":"'
+_CHECKED = len(_CHECK) + 16 + len(b'"}')
+_SHOWN = 40  # characters of a value that a message shows
+
+
+class Fingerprints(Struct, frozen=True):
+    """What decides a result; two results compare only if all but `agent` are equal.
+
+    Attributes:
+        data: Of the questions of the split.
+        index: Of the retriever: corpus, kind and parameters.
+        scorer: Of the source files that score.
+        code: Of the source files that play.
+        settings: Of the environment's keyword arguments, the agent's own among them.
+        agent: The agent's own.
+    """
+
+    data: str
+    index: str
+    scorer: str
+    code: str
+    settings: str
+    agent: str
+
+
+class Arm(Struct, frozen=True):
+    """An agent in a run.
+
+    Attributes:
+        agent: Its name.
+        fingerprint: Its own.
+        env_kwargs: What it sets in the environment.
+        settings: Digest of the environment's settings with those.
+    """
+
+    agent: str
+    fingerprint: str
+    env_kwargs: dict[str, Any]
+    settings: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Everything that decides a run.
+
+    Attributes:
+        dataset: "synthetic", or the folder of the data set.
+        corpus: The folder of another corpus; None: the data set's own.
+        retriever: Its name or address.
+        data: See `Fingerprints`, as for the next three.
+        settings: The environment's keyword arguments that decide what an agent sees, before the agent's own.
+        questions: Ids of the questions of each episode, joined by "+".
+        seed: Of episode 0; episode i has seed + i.
+        arms: The agents, in the order in which they play.
+        version: Of mempo.
+    """
+
+    dataset: str
+    corpus: str | None
+    retriever: str
+    data: str
+    index: str
+    scorer: str
+    code: str
+    settings: dict[str, Any]
+    questions: tuple[str, ...]
+    seed: int
+    arms: tuple[Arm, ...]
+    version: str
+
+    def fingerprints(self, arm: Arm) -> Fingerprints:
+        """What the rows of an arm are marked with."""
+        return Fingerprints(self.data, self.index, self.scorer, self.code, arm.settings, arm.fingerprint)
+
+    def common(self) -> dict[str, Any]:
+        """By name, what must be equal for two runs to stand in one table; the prompt follows from the rest."""
+        marks = {name: getattr(self, name) for name in ("data", "index", "scorer", "code")}
+        settings = {name: value for name, value in self.settings.items() if name != "system_prompt"}
+        episodes = f"{len(self.questions)} [{digest(*self.questions, size=4)}]"
+        return {**marks, **settings, "episodes": episodes}
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """The figures of one episode.
+
+    Attributes:
+        agent: Who played.
+        index: Of the episode in the plan.
+        question_id: Ids of its questions, joined by "+".
+        em: Mean over the objectives, like `f1` and `em_relaxed`; in [0, 1].
+        rounds: Rounds played.
+        invalid_rounds: Those whose action was invalid.
+        peak: Tokens of the longest single call.
+        total: Tokens of all calls.
+        dependency: Pairs of tokens that generation attended to (MEM1).
+        prompt_tokens: Prompt tokens of each round.
+        evidence_recall: Share of the gold passages that were retrieved; None without gold evidence.
+        evidence_kept: Share of the gold facts that the last round's prompt held; None likewise.
+        stop_reason: Why the episode ended.
+        failure: Of each objective; None where it was answered rightly.
+        masked: Whether it failed by no fault of the agent.
+        seconds: Wall time since the arm's row before; their sum is what the arm took.
+        fingerprints: Those of the arm.
+    """
+
+    agent: str
+    index: int
+    question_id: str
+    em: float
+    f1: float
+    em_relaxed: float
+    rounds: int
+    invalid_rounds: int
+    peak: int
+    total: int
+    dependency: float
+    prompt_tokens: tuple[int, ...]
+    evidence_recall: float | None
+    evidence_kept: float | None
+    stop_reason: StopReason
+    failure: tuple[Failure | None, ...]
+    masked: bool
+    seconds: float
+    fingerprints: Fingerprints
+
+
+class FullRow(Row, frozen=True, kw_only=True):
+    """A row with the whole episode: what a line of the file holds."""
+
+    episode: Episode
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -> FullRow:
+    """The line for a finished episode."""
+    assert episode.stop_reason is not None
+    rounds = episode.rounds
+    gold = any(question.evidence for question in episode.questions)
+    return FullRow(
+        agent=arm.agent,
+        index=index,
+        question_id=episode.question_id,
+        em=episode.score.em,
+        f1=episode.score.f1,
+        em_relaxed=episode.score.em_relaxed,
+        rounds=len(rounds),
+        invalid_rounds=sum(isinstance(played.action, Invalid) for played in rounds),
+        peak=episode.tokens.peak,
+        total=episode.tokens.total,
+        dependency=episode.tokens.dependency,
+        prompt_tokens=tuple(played.tokens.prompt for played in rounds),
+        evidence_recall=(rounds[-1].diagnostics.evidence_recall if rounds else 0.0) if gold else None,
+        evidence_kept=(rounds[-2].diagnostics.evidence_kept if rounds[1:] else 0.0) if gold else None,
+        stop_reason=episode.stop_reason,
+        failure=episode.failure,
+        masked=episode.mask_episode,
+        seconds=round(seconds, 4),
+        fingerprints=plan.fingerprints(arm),
+        episode=episode,
+    )
+
+
+# --- Plans -------------------------------------------------------------------------------------------------
+
+
+def read_plan(run: Path) -> Plan:
+    """The plan of a run; a ResultsError if there is none or it can't be read."""
+    path = run / PLAN
+    if not path.is_file():
+        raise ResultsError(
+            f"{run}: wanted the folder of a run, found no {PLAN}; make it by `mempo bench run`"
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ResultsError(
+            f"{path}: {error}; it was truncated, edited or written by another version: run again"
+        ) from None
+
+
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """For each key whose value differs, "key ours / theirs"; long values are cut, with their digest."""
+
+    def shown(value: Any) -> str:
+        text = "nothing" if value is None else str(value)
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... [{digest(text, size=4)}]"
+
+    keys = dict.fromkeys((*ours, *theirs))
+    return [
+        f"{key} {shown(ours.get(key))} / {shown(theirs.get(key))}"
+        for key in keys
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+# --- Rows --------------------------------------------------------------------------------------------------
+
+
+def encode_row(row: FullRow) -> bytes:
+    """The line of a row, its digest last."""
+    body = msgspec.json.encode(row)
+    return b'%s%s%s"}\n' % (body[:-1], _CHECK, digest(body).encode())
+
+
+def read_rows(run: Path, plan: Plan, type: type[AnyRow]) -> Iterator[AnyRow]:
+    """Yield the rows of a run as they were written; what stands after the last line end is left out.
+
+    Args:
+        run: Its folder.
+        plan: Its plan, which every row must belong to.
+        type: `Row` for the figures alone, `FullRow` with the episodes.
+
+    Raises:
+        ResultsError: if a line was changed, is there twice, or is of another run; names file and line.
+    """
+    path = run / RESULTS
+    if not path.is_file():
+        return
+    decoder = msgspec.json.Decoder(type)
+    marks = {arm.agent: plan.fingerprints(arm) for arm in plan.arms}
+    seen: dict[tuple[str, int], int] = {}
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return
+            row = _decode(line, decoder, f"{path}:{number}")
+            first = seen.setdefault((row.agent, row.index), number)
+            if first != number:
+                raise ResultsError(
+                    f"{path}:{number}: a second result of {row.agent!r} for episode {row.index}, the first is "
+                    f"in line {first}; remove one of the lines"
+                )
+            if row.fingerprints != marks.get(row.agent) or not _planned(row, plan):
+                raise ResultsError(
+                    f"{path}:{number}: {row.agent!r}, episode {row.index} ({row.question_id!r}) is not of "
+                    f"the run that {PLAN} describes; remove the line, or put it back into the folder of its run"
+                )
+            yield row
+
+
+def _planned(row: Row, plan: Plan) -> bool:
+    return 0 <= row.index < len(plan.questions) and plan.questions[row.index] == row.question_id
+
+
+def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRow], place: str) -> AnyRow:
+    body, check = line[: -_CHECKED - 1] + b"}", line[-_CHECKED - 1 : -1]
+    if check != b'%s%s"}' % (_CHECK, digest(body).encode()):
+        raise ResultsError(
+            f"{place}: wanted a result as it was written, found a line that was changed or cut; remove the "
+            "line and run the same `mempo bench run` again, which plays what is missing"
+        )
+    try:
+        return decoder.decode(line)
+    except msgspec.DecodeError as error:
+        raise ResultsError(f"{place}: {error}; it was written by another version: run again") from None
+
+
+# --- Writing -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn a full disk, or a folder that can't be written, into a ResultsError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(
+            f"{path}: could not be written ({reason}); what was finished is kept, run the same command again "
+            "after mending this, or choose another place"
+        ) from None
+
+
+class Journal:
+    """The results file of a run while it is written; `append` puts a row on it, whole or not at all.
+
+    Args:
+        path: The file.
+        handle: Its descriptor, opened to append and locked.
+    """
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self.path = path
+        self._handle = handle
+
+    def append(self, row: FullRow) -> None:
+        """Write one row; on a full disk take back what was written of it."""
+        line = encode_row(row)
+        size = os.fstat(self._handle).st_size
+        with told(self.path):
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(self._handle, line[written:])
+            except OSError:
+                os.ftruncate(self._handle, size)
+                raise
+
+
+@contextmanager
+def open_run(run: Path, plan: Plan) -> Iterator[Journal]:
+    """Open a run to write to: begin it, or go on with what is there of the same plan.
+
+    Raises:
+        ResultsError: if another process writes to it, it is of another plan (says what differs), or it can't
+            be written.
+    """
+    path = run / RESULTS
+    with told(path):
+        run.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ResultsError(
+                f"{run}: another process is writing to this run; wait until it ends, or choose another --out"
+            ) from None
+        _begin(run, plan, os.fstat(handle).st_size)
+        with told(path):
+            os.ftruncate(handle, _whole(path))
+        yield Journal(path, handle)
+        with told(path):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _begin(run: Path, plan: Plan, size: int) -> None:
+    """Write the plan of a new run; refuse one that differs from what is there."""
+    if not (run / PLAN).exists():
+        if size:
+            raise ResultsError(
+                f"{run}: holds {RESULTS} without {PLAN}, so nobody knows what they are of; choose another --out"
+            )
+        with told(run / PLAN), atomic_file(run / PLAN) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(plan)))
+        return
+    begun = read_plan(run)
+    changes = differences(_deciding(begun), _deciding(plan))
+    if changes:
+        raise ResultsError(
+            f"{run}: was begun with other settings (there / here: {'; '.join(changes)}); run it as it was "
+            "begun, or choose another --out"
+        )
+
+
+def _deciding(plan: Plan) -> dict[str, Any]:
+    """By name, what must be equal for a run to be gone on with; where the data lies need not be."""
+    arms = {f"agent {arm.agent}": f"{arm.fingerprint} {arm.env_kwargs or ''}".rstrip() for arm in plan.arms}
+    return {"agents": ", ".join(arm.agent for arm in plan.arms), "seed": plan.seed, **plan.common(), **arms}
+
+
+def _whole(path: Path) -> int:
+    """Bytes of the file up to its last line end."""
+    size = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            size += len(line) if line.endswith(b"\n") else 0
+    return size

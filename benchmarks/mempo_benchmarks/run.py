@@ -1,0 +1,167 @@
+"""Play every agent of a plan, one line an episode, and go on where an earlier run stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import msgspec
+from mempo_agents import make_agent
+from mempo_agents.rollout import episodes
+
+from mempo_benchmarks.results import Arm, Plan, Row, open_run, read_rows, row_of
+from mempo_env import ENVIRONMENTS, __version__
+from mempo_env.env import SearchQAEnv
+from mempo_env.errors import ConfigError
+from mempo_env.files import digest
+from mempo_env.progress import progress
+
+FLOORS = ("empty", "random")
+CEILING = "oracle"
+"""Always run, so that every table says what nothing and what everything is worth."""
+
+SCORER = ("mempo_env.scoring",)
+CODE = (
+    "mempo_env.context",
+    "mempo_env.diagnostics",
+    "mempo_env.env",
+    "mempo_env.play",
+    "mempo_env.protocol",
+    "mempo_env.rewards",
+    "mempo_env.tokens",
+    "mempo_env.vector",
+    "mempo_agents.rollout",
+)
+"""The modules whose source decides a score, and how an episode goes."""
+
+
+def make_plan(
+    dataset: str,
+    agents: Sequence[str],
+    *,
+    corpus: str | None = None,
+    retriever: str = "bm25",
+    split: str = "dev",
+    objectives: int = 1,
+    top_k: int = 3,
+    questions: int | None = None,
+    seed: int = 0,
+) -> Plan:
+    """Decide everything about a run, and check it, before anything is written.
+
+    Args:
+        dataset: "synthetic", or the folder of a prepared data set.
+        agents: Their names; floors and ceiling are added.
+        corpus: A folder with another corpus.jsonl to search.
+        retriever: Its name or address.
+        split: "train", "dev" or "test".
+        objectives: Questions in one episode: consecutive ones of the split, in its order.
+        top_k: Passages a search returns.
+        questions: Episodes, from the first question on; None: as many as there are.
+        seed: Of episode 0; episode i has seed + i.
+
+    Raises:
+        MempoError: if a name is unknown, or the data or the index is not what it should be.
+    """
+    kwargs: dict[str, Any] = {
+        "dataset": dataset if dataset == "synthetic" else str(Path(dataset).resolve()),
+        "corpus": None if corpus is None else str(Path(corpus).resolve()),
+        "retriever": retriever,
+        "split": split,
+        "objectives": objectives,
+        "top_k": top_k,
+    }
+    env = _environment(kwargs)
+    settings = dict(env.rules.settings)
+    data, index = settings.pop("dataset"), settings.pop("retriever")
+    most = len(env.questions) // objectives
+    if questions is not None and not 1 <= questions <= most:
+        raise ConfigError(f"questions: wanted 1 to {most:,}, what split {split!r} has, got {questions:,}")
+    ids = [question.id for question in env.questions[: (questions or most) * objectives]]
+    names = dict.fromkeys((*FLOORS, *agents, CEILING))
+    return Plan(
+        dataset=kwargs["dataset"],
+        corpus=kwargs["corpus"],
+        retriever=retriever,
+        data=data,
+        index=index,
+        scorer=_source_digest(SCORER),
+        code=_source_digest(CODE),
+        settings=settings,
+        questions=tuple("+".join(ids[i : i + objectives]) for i in range(0, len(ids), objectives)),
+        seed=seed,
+        arms=tuple(_arm(name, env, kwargs) for name in names),
+        version=__version__,
+    )
+
+
+def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
+    """Play what is missing of a plan; each finished episode is on disk before the next one is asked for.
+
+    An episode that failed (agent error, timeout, retriever error) is a result like any other: it is counted,
+    and not played again.
+
+    Args:
+        plan: What to play.
+        out: Folder of the run: run.json and results.jsonl.
+        num_envs: Episodes at a time; changes nothing but the speed.
+
+    Raises:
+        ResultsError: if the folder is of another plan, in use, changed by hand, or can't be written.
+    """
+    kwargs = _kwargs(plan)
+    questions = _environment(kwargs).questions
+    with open_run(out, plan) as journal:
+        done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
+        total = len(plan.arms) * len(plan.questions)
+        with progress("bench", total, len(done), "episodes") as advance:
+            for arm in plan.arms:
+                left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
+                last = time.monotonic()
+                for i, episode in episodes(
+                    make_agent(arm.agent, questions),
+                    [plan.questions[index] for index in left],
+                    env_kwargs=kwargs,
+                    num_envs=num_envs,
+                    seed=[plan.seed + index for index in left],
+                ):
+                    now = time.monotonic()
+                    journal.append(row_of(plan, arm, left[i], episode, now - last))
+                    last = now
+                    advance(1)
+
+
+def _environment(kwargs: dict[str, Any]) -> SearchQAEnv:
+    env = gym.make(next(iter(ENVIRONMENTS)), **kwargs).unwrapped
+    assert isinstance(env, SearchQAEnv)
+    return env
+
+
+def _kwargs(plan: Plan) -> dict[str, Any]:
+    named = {name: plan.settings[name] for name in ("split", "objectives", "top_k")}
+    return {"dataset": plan.dataset, "corpus": plan.corpus, "retriever": plan.retriever, **named}
+
+
+def _arm(name: str, env: SearchQAEnv, kwargs: dict[str, Any]) -> Arm:
+    agent = make_agent(name, env.questions)
+    own = _environment({**kwargs, **agent.env_kwargs}).rules.settings
+    return Arm(
+        agent=name,
+        fingerprint=agent.fingerprint,
+        env_kwargs=dict(agent.env_kwargs),
+        settings=digest(msgspec.json.encode(own, order="sorted")),
+    )
+
+
+def _source_digest(modules: Sequence[str]) -> str:
+    """Of the source files of modules, by their bytes."""
+    sources = []
+    for name in modules:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        sources.append(Path(spec.origin).read_bytes())
+    return digest(*sources)

@@ -1,0 +1,166 @@
+"""Intervals for means, shares and paired differences. Pure functions; chance comes from a seed alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike, NDArray
+
+from mempo_env.errors import ResultsError
+
+Floats: TypeAlias = NDArray[np.float64]
+
+LEVEL = 0.95
+RESAMPLES = 5_000
+_BLOCK = 2**22  # resampled questions held in memory at a time
+_NORMAL = NormalDist()
+
+
+class Interval(Struct, frozen=True):
+    """An estimate and its interval; the bounds are None where one observation tells nothing of the spread."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
+    """The share of successes with Wilson's score interval; honest also at 0 and at 1.
+
+    With p = successes / n and z the (1 + level) / 2 quantile of the normal distribution:
+
+        (p + z^2 / 2n  -+  z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+    Source: Wilson (1927), JASA 22(158), 209-212.
+
+    Args:
+        successes: In [0, n].
+        n: Trials, at least 1.
+        level: Coverage wanted, in (0, 1).
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"wanted successes in [0, n] and n of at least 1, got {successes} of {n}")
+    p, z2 = successes / n, _NORMAL.inv_cdf((1 + level) / 2) ** 2
+    centre = p + z2 / (2 * n)
+    half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
+    low = 0.0 if successes == 0 else (centre - half) / (1 + z2 / n)
+    high = 1.0 if successes == n else (centre + half) / (1 + z2 / n)
+    return Interval(p, low, high)
+
+
+def mean_intervals(
+    values_NM: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> list[Interval]:
+    """The mean of each column with its BCa bootstrap interval; rows (questions) are what is resampled.
+
+    All columns share the resamples. With bootstrap means t_b and Q the inverse of the normal Phi:
+
+        z0 = Q(share of t_b below the mean, ties half)     a = sum d^3 / (6 (sum d^2)^1.5),  d = x - mean(x)
+        bounds = quantiles of t_b at Phi(z0 + (z0 + q) / (1 - a (z0 + q))),   q = Q((1 -+ level) / 2)
+
+    Source: Efron (1987), JASA 82(397), 171-185; `a` is the jackknife estimate, in the form it has for a mean.
+    A column whose values are all equal has the interval [mean, mean]: the bootstrap sees no spread.
+
+    Args:
+        values_NM: N observations (at least 1) of M quantities, finite.
+        level: Coverage wanted, in (0, 1).
+        resamples: Bootstrap resamples.
+        seed: Of the resampling.
+
+    Returns:
+        One interval a column, without bounds if N is 1.
+    """
+    x_NM = np.asarray(values_NM, dtype=np.float64)
+    if x_NM.ndim != 2 or len(x_NM) == 0 or not np.isfinite(x_NM).all():
+        raise ValueError(f"wanted finite values of shape (N, M) with N of at least 1, got {x_NM.shape}")
+    mean_M = x_NM.mean(axis=0)
+    if len(x_NM) == 1:
+        return [Interval(float(mean), None, None) for mean in mean_M]
+    boot_BM = mean_M + _bootstrap_means(x_NM - mean_M, resamples, seed)
+    return [_bca(x, boot, level) for x, boot in zip(x_NM.T, boot_BM.T, strict=True)]
+
+
+def mean_interval(
+    values_N: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The mean of one quantity with its BCa bootstrap interval; see `mean_intervals`."""
+    return mean_intervals(np.asarray(values_N, dtype=np.float64)[:, None], level, resamples, seed)[0]
+
+
+def paired_difference(
+    a: Mapping[str, float],
+    b: Mapping[str, float],
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """The mean of a - b over questions that both answered, with the BCa interval of that mean.
+
+    Args:
+        a: Question id to value.
+        b: Question id to value, for the same ids.
+        level: Coverage wanted, in (0, 1).
+        resamples: Bootstrap resamples.
+        seed: Of the resampling.
+
+    Raises:
+        ResultsError: if the ids are not the same; names one that differs.
+    """
+    if a.keys() != b.keys() or not a:
+        odd = sorted(a.keys() ^ b.keys())
+        raise ResultsError(
+            f"a paired difference needs the same questions on both sides, got {len(a)} and {len(b)}; "
+            f"{len(odd)} have no partner{f', {odd[0]!r} among them' if odd else ''}: finish both runs first"
+        )
+    return mean_interval([a[id] - b[id] for id in a], level, resamples, seed)
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the points (cost, gain) that no other one beats, ordered by cost.
+
+    A point is beaten by one that costs no more, gains no less and is not the same.
+    """
+    best = -math.inf
+    front: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if points[i][1] > best or (front and points[i] == points[front[-1]]):
+            best = points[i][1]
+            front.append(i)
+    return front
+
+
+def _bootstrap_means(x_NM: Floats, resamples: int, seed: int) -> Floats:
+    """Means (B, M) of rows drawn with replacement, by how often each row was drawn, a block at a time."""
+    rng, n = np.random.default_rng(seed), len(x_NM)
+    size = max(1, min(resamples, _BLOCK // n))
+    blocks = []
+    for start in range(0, resamples, size):
+        b = min(size, resamples - start)
+        drawn = rng.integers(n, size=(b, n)) + n * np.arange(b)[:, None]
+        counts_BN = np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n)
+        blocks.append(counts_BN.astype(np.float64) @ x_NM / n)
+    return np.concatenate(blocks)
+
+
+def _bca(x_N: Floats, boot_B: Floats, level: float) -> Interval:
+    mean = float(x_N.mean())
+    d_N = x_N - mean
+    spread = float((d_N**2).sum())
+    if np.ptp(x_N) == 0:
+        return Interval(mean, mean, mean)
+    # Equal means that were summed in another order differ by rounding: they count as ties.
+    tie = 1e-12 * max(1.0, float(np.abs(x_N).max()))
+    below, above = (boot_B < mean - tie).mean(), (boot_B > mean + tie).mean()
+    share = (below + 1.0 - above) / 2
+    z0 = _NORMAL.inv_cdf(min(max(share, 0.5 / len(boot_B)), 1 - 0.5 / len(boot_B)))
+    a = float((d_N**3).sum()) / (6 * spread**1.5)
+    tails = []
+    for q in (_NORMAL.inv_cdf((1 - level) / 2), _NORMAL.inv_cdf((1 + level) / 2)):
+        tails.append(_NORMAL.cdf(z0 + (z0 + q) / (1 - a * (z0 + q))))
+    low, high = np.quantile(boot_B, tails)
+    return Interval(mean, float(low), float(high))
