@@ -74,13 +74,13 @@ class Writer:
     Attributes:
         folder: The folder; it gets its name when it is complete.
         splits: Questions written, by split.
-        collapsed: Questions that came again, word for word.
+        repeated: Questions that came again, word for word.
     """
 
     def __init__(self, folder: Path, questions: IO[bytes], corpus: IO[bytes]) -> None:
         self.folder = folder
         self.splits: Counter[str] = Counter()
-        self.collapsed = 0
+        self.repeated = 0
         self._questions, self._corpus = questions, corpus
         self._seen: dict[str, str] = {}
         self._passages: set[int] = (
@@ -104,7 +104,7 @@ class Writer:
         content = digest(line)
         before = self._seen.get(question.id)
         if before == content:
-            self.collapsed += 1
+            self.repeated += 1
             return
         if before is not None:
             raise DataError(
