@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LISTED = 16  # names of a table that a message lists; a question set has thousands
+_LISTED = 16  # names that a message lists at most; a question set has thousands
 
 
 class MempoError(Exception):
@@ -55,6 +55,6 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
         return table[name]
     near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.4)
     guess = f"did you mean {near[0]!r}? " if near else ""
-    names = ", ".join(sorted(table)[:_LISTED])
-    more = f" and {len(table) - _LISTED:,} more" if len(table) > _LISTED else ""
-    raise ConfigError(f"unknown {what} {name!r}: {guess}choose from {names}{more}")
+    many = len(table) > _LISTED
+    choice = f"there are {len(table):,}" if many else f"choose from {', '.join(sorted(table))}"
+    raise ConfigError(f"unknown {what} {name!r}: {guess}{choice}")

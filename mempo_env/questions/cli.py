@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mempo_env.errors import ConfigError
 from mempo_env.questions.formats import KINDS, Summary, prepare
@@ -83,7 +84,7 @@ def _losses(summary: Summary) -> dict[str, int]:
 
 
 def _show(manifest: Manifest, losses: dict[str, int]) -> None:
-    table = Table(title=f"{manifest.name} ({manifest.kind})", title_justify="left")
+    table = Table(title=Text(f"{manifest.name} ({manifest.kind})"), title_justify="left")
     table.add_column("what")
     table.add_column("count", justify="right")
     for split, count in manifest.splits.items():
@@ -95,13 +96,16 @@ def _show(manifest: Manifest, losses: dict[str, int]) -> None:
 
 
 def _show_question(question: Question) -> None:
-    table = Table(title=question.id, title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    table.add_row("question", question.text)
-    table.add_row("answers", "\n".join(question.answers))
     about = (question.split, question.kind, question.level, f"{question.hops} hops" if question.hops else "")
-    table.add_row("about", ", ".join(filter(None, (*about, question.source))))
-    for evidence in question.evidence:
-        table.add_row(evidence.title, "\n".join(evidence.sentences) or "the whole passage")
+    rows = [
+        ("question", question.text),
+        ("answers", "\n".join(question.answers)),
+        ("about", ", ".join(filter(None, (*about, question.source)))),
+        *((each.title, "\n".join(each.sentences) or "the whole passage") for each in question.evidence),
+    ]
+    table = Table(title=Text(question.id), title_justify="left", show_header=False)
+    table.add_column(style="bold", overflow="fold")
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # as Text, so that brackets in the data are no markup
     Console().print(table)
