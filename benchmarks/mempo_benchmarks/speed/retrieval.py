@@ -143,7 +143,7 @@ def measure(folder: Path, size: int, count: int, k: int) -> dict[str, Any]:
 
 
 def search(index: Path, path: Path, asked: Sequence[str], k: int) -> dict[str, float]:
-    """Open and search an index in this process; times in ms, memory as added by both."""
+    """Open and search an index in this process; times in ms, memory as added by that and in all."""
     before = private_mb()
     start = time.perf_counter()
     retriever = BM25Index.open(index, Corpus.open(path))
@@ -157,6 +157,7 @@ def search(index: Path, path: Path, asked: Sequence[str], k: int) -> dict[str, f
     return {
         "open_s": opened,
         "private_mb": private_mb() - before,
+        "process_mb": private_mb(),
         "cpu_p50_ms": float(np.quantile(cpus, 0.5)),
         "cpu_p99_ms": float(np.quantile(cpus, 0.99)),
         "wall_p50_ms": float(np.quantile(walls, 0.5)),
