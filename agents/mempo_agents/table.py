@@ -8,6 +8,7 @@ from mempo_agents.base import Agent
 from mempo_agents.empty import empty_agent
 from mempo_agents.oracle import oracle_agent
 from mempo_agents.random_agent import random_agent
+from mempo_agents.reader import reader_agent
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.questions.set import QuestionSet
 
@@ -22,6 +23,10 @@ AGENTS: dict[str, Callable[[QuestionSet | None], Agent]] = {
     "empty": lambda _: empty_agent(),
     "random": lambda _: random_agent(),
     "oracle": _oracle,
+    "react": lambda _: reader_agent("react"),
+    "window": lambda _: reader_agent("window"),
+    "no_memory": lambda _: reader_agent("no_memory"),
+    "mempo": lambda _: reader_agent("mempo"),
 }
 """Name: what makes the agent, from the questions that it will be asked."""
 
