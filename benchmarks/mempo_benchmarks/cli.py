@@ -51,3 +51,32 @@ def run(
     play(plan, out, num_envs)
     typer.echo(f"{out}: {len(plan.arms)} agents, {len(plan.questions):,} episodes each")
     typer.echo(f"next: mempo bench report {out}, mempo view {out}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs; several share one table.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML page; by default report.html of the first run.")
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="The agent that differences are shown to.")] = "random",
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Compare runs of different data, code or settings.")
+    ] = False,
+) -> None:
+    """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval."""
+    from rich.console import Console
+
+    from mempo_benchmarks.report import REPORT, lead, report_page, tables, write_page
+    from mempo_benchmarks.summary import compare
+
+    comparison = compare(runs, baseline, allow_different)
+    page = out or runs[0] / REPORT
+    write_page(page, report_page(comparison, page.parent))
+    console = Console(highlight=False)
+    for _, plan in comparison.runs:
+        console.print(lead(plan), markup=False)
+    for difference in comparison.differing:
+        console.print(f"differs: {difference}", markup=False, style="yellow")
+    console.print(*tables(comparison), sep="\n")
+    typer.echo(f"report: {page}")

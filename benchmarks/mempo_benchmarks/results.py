@@ -99,7 +99,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return Fingerprints(self.data, self.index, self.scorer, self.code, arm.settings, arm.fingerprint)
 
     def common(self) -> dict[str, Any]:
-        """By name, what must be equal for two runs to stand in one table; the prompt follows from the rest."""
+        """By name, what must be equal for two runs to share a table; the prompt follows from the rest."""
         marks = {name: getattr(self, name) for name in ("data", "index", "scorer", "code")}
         settings = {name: value for name, value in self.settings.items() if name != "system_prompt"}
         episodes = f"{len(self.questions)} [{digest(*self.questions, size=4)}]"
@@ -255,13 +255,13 @@ def read_rows(run: Path, plan: Plan, type: type[AnyRow]) -> Iterator[AnyRow]:
             first = seen.setdefault((row.agent, row.index), number)
             if first != number:
                 raise ResultsError(
-                    f"{path}:{number}: a second result of {row.agent!r} for episode {row.index}, the first is "
-                    f"in line {first}; remove one of the lines"
+                    f"{path}:{number}: a second result of {row.agent!r} for episode {row.index}, the first "
+                    f"is in line {first}; remove one of the lines"
                 )
             if row.fingerprints != marks.get(row.agent) or not _planned(row, plan):
                 raise ResultsError(
                     f"{path}:{number}: {row.agent!r}, episode {row.index} ({row.question_id!r}) is not of "
-                    f"the run that {PLAN} describes; remove the line, or put it back into the folder of its run"
+                    f"the run that {PLAN} describes; remove the line, or put it back into its own folder"
                 )
             yield row
 
@@ -359,7 +359,7 @@ def _begin(run: Path, plan: Plan, size: int) -> None:
     if not (run / PLAN).exists():
         if size:
             raise ResultsError(
-                f"{run}: holds {RESULTS} without {PLAN}, so nobody knows what they are of; choose another --out"
+                f"{run}: holds {RESULTS} without {PLAN}, so it is of nobody knows what; choose another --out"
             )
         with told(run / PLAN), atomic_file(run / PLAN) as file:
             file.write(msgspec.json.format(msgspec.json.encode(plan)))

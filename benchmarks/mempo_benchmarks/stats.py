@@ -29,6 +29,13 @@ class Interval(Struct, frozen=True):
     high: float | None
 
 
+def minus(interval: Interval) -> Interval:
+    """The interval of the negated estimate."""
+    low = None if interval.high is None else -interval.high
+    high = None if interval.low is None else -interval.low
+    return Interval(-interval.value, low, high)
+
+
 def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
     """The share of successes with Wilson's score interval; honest also at 0 and at 1.
 
@@ -92,21 +99,24 @@ def mean_interval(
     return mean_intervals(np.asarray(values_N, dtype=np.float64)[:, None], level, resamples, seed)[0]
 
 
-def paired_difference(
-    a: Mapping[str, float],
-    b: Mapping[str, float],
+def paired_differences(
+    a: Mapping[str, Sequence[float]],
+    b: Mapping[str, Sequence[float]],
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
-) -> Interval:
-    """The mean of a - b over questions that both answered, with the BCa interval of that mean.
+) -> list[Interval]:
+    """The means of a - b over the questions that both answered, each with the BCa interval of that mean.
 
     Args:
-        a: Question id to value.
-        b: Question id to value, for the same ids.
+        a: Question id to the values of M quantities.
+        b: The same quantities for the same ids.
         level: Coverage wanted, in (0, 1).
         resamples: Bootstrap resamples.
         seed: Of the resampling.
+
+    Returns:
+        One interval for each of the M quantities.
 
     Raises:
         ResultsError: if the ids are not the same; names one that differs.
@@ -117,7 +127,8 @@ def paired_difference(
             f"a paired difference needs the same questions on both sides, got {len(a)} and {len(b)}; "
             f"{len(odd)} have no partner{f', {odd[0]!r} among them' if odd else ''}: finish both runs first"
         )
-    return mean_interval([a[id] - b[id] for id in a], level, resamples, seed)
+    a_NM, b_NM = np.array([a[id] for id in a]), np.array([b[id] for id in a])
+    return mean_intervals(a_NM - b_NM, level, resamples, seed)
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:

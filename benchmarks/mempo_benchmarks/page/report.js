@@ -1,0 +1,148 @@
+// The report: a table that sorts, and the plots, drawn again when the width changes.
+
+const share = format(3);
+const tokens = (value) => (Math.abs(value) >= 100 ? whole(value) : format(1)(value));
+const signed = (show) => (value) => (value > 0 ? `+${show(value)}` : show(value));
+const shower = (metric) => (metric.share ? share : tokens);
+const range = ({ low, high }, show) => (low === null ? "no interval" : `${show(low)} – ${show(high)}`);
+
+/** An element whose content `draw(width)` makes, now and whenever its width changes. */
+const plot = (draw) => {
+  const box = h("div", { class: "plot" });
+  let drawn = 0;
+  new ResizeObserver(([{ contentRect }]) => {
+    const width = Math.floor(contentRect.width);
+    if (width && width !== drawn) box.replaceChildren(draw((drawn = width)));
+  }).observe(box);
+  return box;
+};
+
+const section = (title, text, ...children) => h("section", { class: "box" }, h("h2", {}, title), text && h("p", {}, text), ...children);
+
+/** Arms with the class of their colour: the references are grey and hollow, the others have one each. */
+const styled = (arms) => {
+  let next = 0;
+  return arms.map((arm) => ({ ...arm, complete: arm.done === arm.planned, style: arm.role ? "reference" : `arm-${next++ % 8}` }));
+};
+
+// --- The table -----------------------------------------------------------------------------------------------------
+
+const cell = (metric, interval) =>
+  interval ? h("td", { title: metric.about }, shower(metric)(interval.value), h("small", {}, range(interval, shower(metric)))) : h("td", {}, "–");
+
+const armRow = (arm, metrics) =>
+  h("tr", { class: arm.complete ? null : "incomplete" },
+    h("th", { scope: "row", title: arm.label }, h("span", { class: `dot ${arm.style}` }), arm.label, arm.role && h("small", {}, arm.role)),
+    h("td", {}, arm.complete ? whole(arm.done) : [h("span", { class: "warn" }, "incomplete"), h("small", {}, `${whole(arm.done)} of ${whole(arm.planned)}`)]),
+    metrics.map((metric) => cell(metric, arm.metrics[metric.key])),
+    h("td", {}, arm.done ? whole(arm.masked) : "–"));
+
+const table = ({ arms, metrics }) => {
+  const columns = [
+    { label: "agent", about: "Who played.", of: (arm) => arm.label },
+    { label: "episodes", about: "Episodes with a result; failed ones are among them.", of: (arm) => arm.done },
+    ...metrics.map(({ key, label, about }) => ({ label, about, of: (arm) => arm.metrics[key]?.value ?? null })),
+    { label: "masked", about: "Failed episodes that were no fault of the agent; trainers leave them out.", of: (arm) => arm.masked },
+  ];
+  const body = h("tbody", {}, arms.map((arm) => armRow(arm, metrics)));
+  const compare = (a, b) => (a === null) - (b === null) || (typeof a === "string" ? a.localeCompare(b) : a - b);
+  const sort = (column, head) => {
+    const down = head.getAttribute("aria-sort") === (column.label === "agent" ? "ascending" : null) || head.getAttribute("aria-sort") === "ascending";
+    const order = [...arms].sort((a, b) => {
+      const [p, q] = [column.of(a), column.of(b)];
+      return p === null || q === null ? compare(p, q) : (down ? -1 : 1) * compare(p, q);
+    });
+    for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    body.replaceChildren(...order.map((arm) => armRow(arm, metrics)));
+  };
+  const heads = columns.map((column) => {
+    const head = h("th", { scope: "col", title: column.about }, h("button", { type: "button", onclick: () => sort(column, head) }, column.label));
+    return head;
+  });
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Results" }, h("table", {}, h("thead", {}, h("tr", {}, heads)), body));
+};
+
+// --- The plots -----------------------------------------------------------------------------------------------------
+
+const PANELS = ["em", "f1", "peak", "evidence_kept"];
+
+const panels = ({ arms, metrics }) =>
+  h("div", { class: "grid" }, PANELS.map((key) => {
+    const metric = metrics.find((one) => one.key === key), show = shower(metric);
+    const rows = arms.map(({ label, style, metrics }) => ({ label, style, interval: metrics[key] }));
+    return h("div", {}, h("h3", { title: metric.about }, metric.label),
+      plot((width) => intervals(rows, width, metric.share ? decimal : show, { bounds: metric.share ? [0, 1] : null, label: `${metric.label} of each agent` })));
+  }));
+
+const reasons = ({ arms, words }) => {
+  const rows = arms.filter((arm) => arm.done).map(({ label, outcomes }) => ({ label, shares: Object.entries(outcomes) }));
+  const used = Object.keys(words).filter((reason) => rows.some(({ shares }) => shares.some(([name]) => name === reason)));
+  return [plot((width) => stacks(rows, width, "Outcomes of each agent's questions")),
+    h("ul", { class: "legend" }, used.map((reason) => h("li", { title: words[reason] }, h("span", { class: `dot ${reason}` }), spaced(reason))))];
+};
+
+const tradeoff = ({ arms, front }) => {
+  const points = arms.filter(({ metrics }) => metrics.em && metrics.peak).map(({ label, style, metrics }) => ({ label, style, x: metrics.peak, y: metrics.em }));
+  return plot((width) => scatter(points, front, width, ["peak tokens", "EM"], [tokens, decimal]));
+};
+
+const prompts = ({ arms }) => {
+  const series = arms.map(({ label, style, prompts, done }) => ({ label, style, points: prompts, least: done / 10 }));
+  return plot((width) => curves(series, width, ["round", "prompt tokens"], tokens));
+};
+
+const paired = ({ arms, metrics, pairs, baseline }) => {
+  const box = h("div"), labels = arms.map((arm) => arm.label).filter((label) => pairs.some(({ a, b }) => a === label || b === label));
+  const select = (name, options, chosen) =>
+    h("select", { "aria-label": name, onchange: () => draw() }, options.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+  const against = select("baseline", labels.map((label) => [label, label]), baseline);
+  const figure = select("figure", metrics.map(({ key, label }) => [key, label]), "em");
+  const difference = (label) => {
+    const pair = pairs.find(({ a, b }) => (a === label && b === against.value) || (b === label && a === against.value));
+    const found = pair?.metrics[figure.value];
+    if (!found || pair.a === label) return found ?? null;
+    return { value: -found.value, low: found.high === null ? null : -found.high, high: found.low === null ? null : -found.low };
+  };
+  const draw = () => {
+    const metric = metrics.find(({ key }) => key === figure.value), show = signed(metric.share ? share : tokens);
+    const rows = arms.filter(({ label }) => labels.includes(label) && label !== against.value).map(({ label, style }) => ({ label, style, interval: difference(label) }));
+    box.replaceChildren(plot((width) => intervals(rows, width, show, { zero: true, label: `Differences in ${metric.label} to ${against.value}` })));
+  };
+  draw();
+  return [h("div", { class: "controls" }, h("label", {}, "of", figure), h("label", {}, "to", against)), box];
+};
+
+// --- Words ---------------------------------------------------------------------------------------------------------
+
+const facts = ({ runs }) => runs.map((run) =>
+  h("details", {}, h("summary", {}, `How ${run.name} was made`),
+    h("dl", { class: "facts" }, Object.entries(run.facts).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))));
+
+const notes = ({ arms, differing }) => {
+  const missing = arms.filter((arm) => !arm.complete).map(({ label, done, planned }) => `${label} is incomplete: ${whole(done)} of ${whole(planned)} episodes. It has no part in differences and front.`);
+  const lines = [...differing.map((text) => `The runs differ: ${text}`), ...missing];
+  return lines.length > 0 && h("section", { class: "box note" }, h("ul", {}, lines.map((line) => h("li", {}, line))));
+};
+
+const episodes = ({ runs }) => section("Every episode", "Round by round: what the agent saw, wrote, kept and lost.",
+  h("ul", { class: "legend" }, runs.map(({ name, viewer, command }) =>
+    h("li", {}, viewer && [h("a", { href: viewer }, `the episodes of ${name}`), " · "], h("code", {}, command)))));
+
+const show = (data) => {
+  const view = { ...data, arms: styled(data.arms) };
+  byId("report").replaceChildren(h("div", {},
+    h("header", {}, h("h1", {}, document.title), h("p", { class: "lead" }, data.lead)),
+    notes(view),
+    section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, table(view)),
+    section("Intervals", null, panels(view)),
+    section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
+    h("div", { class: "pair" },
+      section("Prompt tokens by round", "Mean over the episodes that came to a round, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
+      section("Accuracy against peak tokens", "Dotted: the front of agents that no other beats in both. The ceiling knows the gold and stands aside.", tradeoff(view))),
+    view.pairs.length > 0 && section("Paired differences", "Of the same questions, with 95 % intervals: an interval that leaves 0 out is a difference.", paired(view)),
+    episodes(view),
+    h("section", { class: "box" }, h("h2", {}, "Reproduce"), h("p", {}, data.method), facts(view))));
+};
+
+load().then(show, (error) => byId("report").replaceChildren(h("p", { class: "empty" }, `The results can't be shown: ${error.message}`)));

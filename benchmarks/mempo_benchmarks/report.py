@@ -1,0 +1,217 @@
+"""A comparison as tables for the terminal and as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mempo_benchmarks.results import Plan, told
+from mempo_benchmarks.stats import RESAMPLES, Interval
+from mempo_benchmarks.summary import METRICS, RIGHT, ArmSummary, Comparison, Metric
+from mempo_env.files import atomic_file
+from mempo_env.types import Failure
+from mempo_env.viewer import FAILURES, document, resource
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REPORT = "report.html"
+EPISODES = "episodes.html"
+"""Default names of the two pages in the folder of a run."""
+
+METHOD = (
+    "Shares of yes and no have Wilson's interval, other means the BCa bootstrap interval over episodes "
+    f"({RESAMPLES:,} resamples); differences are paired by question. Tokens are those of the tokenizer below."
+)
+
+_ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
+_COST = ("rounds", "invalid_rounds", "peak", "total", "dependency")
+_DIFFERENCES = ("em", "f1", "peak", "total")
+
+
+# --- Words -------------------------------------------------------------------------------------------------
+
+
+def lead(plan: Plan) -> str:
+    """A run in a line: episodes, data and retriever."""
+    settings = plan.settings
+    each = "one question" if settings["objectives"] == 1 else f"{settings['objectives']} questions"
+    return (
+        f"{len(plan.arms)} agents · {len(plan.questions):,} episodes of {each} · {Path(plan.dataset).name}, "
+        f"{settings['split']} · {plan.retriever}, top {settings['top_k']}"
+    )
+
+
+def _facts(run: str, plan: Plan) -> dict[str, str]:
+    """What one must know to run it again."""
+    marks = {name: getattr(plan, name) for name in ("data", "index", "scorer", "code")}
+    arms = {
+        f"agent {arm.agent}": " ".join([arm.fingerprint, *(f"{k}={v!r}" for k, v in arm.env_kwargs.items())])
+        for arm in plan.arms
+    }
+    facts = {
+        "folder": run,
+        "dataset": plan.dataset,
+        "corpus": plan.corpus or "the data set's own",
+        "retriever": plan.retriever,
+        "seed": plan.seed,
+        "mempo": plan.version,
+        **{f"fingerprint of {name}": mark for name, mark in marks.items()},
+        **arms,
+        **plan.settings,
+    }
+    return {name: str(value) for name, value in facts.items()}
+
+
+# --- The terminal ------------------------------------------------------------------------------------------
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    """Accuracy, cost, outcomes, and differences to the baseline, each a table of `rich`."""
+    by_key = {metric.key: metric for metric in METRICS}
+    accuracy, cost, different = ([by_key[key] for key in keys] for keys in (_ACCURACY, _COST, _DIFFERENCES))
+    arms, baseline = comparison.arms, comparison.baseline
+    differences = [(arm, comparison.difference(arm.label, baseline)) for arm in arms]
+    return [
+        _table(
+            "Accuracy",
+            ["agent", "episodes", *(metric.label for metric in accuracy)],
+            [[_name(arm), _episodes(arm), *(_cell(m, arm.metrics[m.key]) for m in accuracy)] for arm in arms],
+        ),
+        _table(
+            "Cost of an episode",
+            ["agent", *(metric.label for metric in cost)],
+            [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
+        ),
+        _outcomes(arms, by_key["failed"]),
+        _table(
+            f"Paired differences to {baseline}",
+            ["agent", *(metric.label for metric in different)],
+            [
+                [_name(arm), *(_cell(m, found.get(m.key), _signed(m)) for m in different)]
+                for arm, found in differences
+                if found is not None
+            ],
+        ),
+    ]
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left", vertical="top", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _outcomes(arms: Sequence[ArmSummary], failed: Metric) -> Table:
+    shown = [reason for reason in (RIGHT, *Failure) if any(reason in arm.outcomes for arm in arms)]
+    return _table(
+        "Failed episodes; outcomes of the questions: right, or why not",
+        ["agent", "failed", "masked", *(reason.replace("_", " ") for reason in shown)],
+        [
+            [
+                _name(arm),
+                _cell(failed, arm.metrics[failed.key]),
+                str(arm.masked) if arm.done else "–",
+                *(f"{arm.outcomes.get(reason, 0):.1%}" if arm.done else "–" for reason in shown),
+            ]
+            for arm in arms
+        ],
+    )
+
+
+def _name(arm: ArmSummary) -> str:
+    return f"{arm.label}\n{arm.role}" if arm.role else arm.label
+
+
+def _episodes(arm: ArmSummary) -> str:
+    return f"{arm.done:,}" if arm.complete else f"{arm.done:,} of {arm.planned:,}\nincomplete"
+
+
+def _shown(metric: Metric) -> Callable[[float], str]:
+    if metric.share:
+        return "{:.3f}".format
+    return lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
+
+
+def _signed(metric: Metric) -> Callable[[float], str]:
+    show = _shown(metric)
+    return lambda value: f"+{show(value)}" if value > 0 else show(value)
+
+
+def _cell(metric: Metric, interval: Interval | None, show: Callable[[float], str] | None = None) -> str:
+    """The value, and its bounds in the line below."""
+    if interval is None:
+        return "–"
+    show = show or _shown(metric)
+    if interval.low is None or interval.high is None:
+        return show(interval.value)
+    bound = "{:.2f}".format if metric.share else show
+    between = " to " if interval.low < 0 else "–"
+    return f"{show(interval.value)}\n{bound(interval.low)}{between}{bound(interval.high)}"
+
+
+# --- The page ----------------------------------------------------------------------------------------------
+
+
+def report_page(comparison: Comparison, folder: Path) -> str:
+    """The report as an HTML document that needs no network.
+
+    Args:
+        comparison: All its numbers.
+        folder: Where the page will lie: it links to the episodes of runs that have a page below it.
+    """
+    runs = [_run(run, plan, folder) for run, plan in comparison.runs]
+    words = {RIGHT: "Answered rightly."} | {str(reason): text for reason, text in FAILURES.items()}
+    data = {
+        "lead": " — ".join(dict.fromkeys(lead(plan) for _, plan in comparison.runs)),
+        "method": METHOD,
+        "runs": runs,
+        "metrics": [
+            {"key": m.key, "label": m.label, "about": m.about, "share": m.share, "better": m.better}
+            for m in METRICS
+        ],
+        "words": words,
+        **{name: getattr(comparison, name) for name in ("differing", "arms", "pairs", "front", "baseline")},
+    }
+    names = dict.fromkeys(Path(plan.dataset).name for _, plan in comparison.runs)
+    return document(
+        _part("report.html"),
+        title=f"Memory agents on {', '.join(names)}",
+        style=resource("base.css") + _part("report.css"),
+        script=resource("parts.js") + _part("charts.js") + _part("report.js"),
+        data=msgspec.json.encode(data),
+    )
+
+
+def write_page(path: Path, html: str) -> None:
+    """Write a page whole or not at all; a ResultsError if it can't be written."""
+    with told(path), atomic_file(path) as file:
+        file.write(html.encode())
+
+
+def _run(run: str, plan: Plan, folder: Path) -> dict[str, Any]:
+    viewer = Path(run) / EPISODES
+    near = viewer.is_file() and viewer.resolve().is_relative_to(folder.resolve())
+    return {
+        "name": Path(run).name,
+        "facts": _facts(run, plan),
+        "command": f"mempo view {run}",
+        "viewer": viewer.resolve().relative_to(folder.resolve()).as_posix() if near else None,
+    }
+
+
+@cache
+def _part(name: str) -> str:
+    return (files("mempo_benchmarks") / "page" / name).read_text(encoding="utf-8")

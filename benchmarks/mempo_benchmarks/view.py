@@ -1,0 +1,56 @@
+"""`mempo view`: the episodes of a run as one HTML file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mempo_benchmarks.report import EPISODES, write_page
+from mempo_benchmarks.results import FullRow, read_plan, read_rows
+from mempo_env.errors import ConfigError, lookup
+from mempo_env.viewer import Entry, episodes_page
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+@app.command()
+def view(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    agent: Annotated[str | None, typer.Option(help="Only this agent's episodes.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first episodes of each agent.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page; by default episodes.html of the run.")] = None,
+) -> None:
+    """Write all episodes of a run into one self-contained HTML file."""
+    page = out or run / EPISODES
+    entries = entries_of(run, agent, limit)
+    write_page(page, episodes_page(entries, title=f"Episodes of {run.resolve().name}"))
+    counts = Counter(entry.label for entry in entries)
+    typer.echo(f"{', '.join(f'{name} {count:,}' for name, count in counts.items())} episodes")
+    typer.echo(f"episodes: {page}")
+
+
+def entries_of(run: Path, agent: str | None = None, limit: int | None = None) -> list[Entry]:
+    """The episodes of a run, agent by agent and question by question, as the page takes them.
+
+    Args:
+        run: Its folder.
+        agent: Only those of this agent.
+        limit: Only the first ones of each agent.
+
+    Raises:
+        ResultsError: if it is no run, or was changed by hand.
+        ConfigError: if there is no such agent, or no episode.
+    """
+    plan = read_plan(run)
+    order = {arm.agent: i for i, arm in enumerate(plan.arms)}
+    if agent is not None:
+        order = {agent: lookup(order, agent, "agent of the run")}
+    most = len(plan.questions) if limit is None else limit
+    rows = [row for row in read_rows(run, plan, FullRow) if row.agent in order and row.index < most]
+    if not rows:
+        raise ConfigError(f"{run}: wanted episodes to show, found none; play them by `mempo bench run`")
+    rows.sort(key=lambda row: (order[row.agent], row.index))
+    return [Entry(label=row.agent, episode=row.episode) for row in rows]
