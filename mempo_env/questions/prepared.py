@@ -61,7 +61,7 @@ def fault(question: Question) -> str:
     if not (isinstance(question.text, str) and question.text.strip()):
         return f"wanted the text of a question, got {question.text!r}"
     answers = question.answers
-    if isinstance(answers, str) or not all(isinstance(answer, str) for answer in answers):
+    if not isinstance(answers, tuple | list) or not all(isinstance(answer, str) for answer in answers):
         return f"wanted a list of strings as answers, got {answers!r}"
     if not answers or not all(answer.strip() for answer in answers):
         return f"wanted at least one answer and none blank, got {list(answers)!r}"
