@@ -162,6 +162,8 @@ def split_questions(joined: str, count: int, place: str) -> list[str]:
     Raises:
         DataError: if neither gives as many questions as there are answers.
     """
+    if count == 1 and joined.strip():
+        return [joined.strip()]
     for pattern in (r"; ", r"(?<=\?) *; "):
         parts = [part.strip() for part in re.split(pattern, joined)]
         if len(parts) == count and all(parts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from random import Random
 
 from msgspec import Struct
@@ -34,17 +34,20 @@ class Draft(Struct, frozen=True):
     steps: tuple[tuple[Entity, str], ...]
 
 
+Finder = Callable[[Collection[str]], bool]
+"""Whether a search for each of some names ranks its article high enough."""
+
 Form = Callable[[Random, Cluster], Draft | None]
 """Draws a question of one form; None if the draw led nowhere."""
 
 
-def ask(cluster: Cluster, wanted: int, findable: frozenset[str], seed: int) -> Iterator[Question]:
+def ask(cluster: Cluster, wanted: int, finds: Finder, seed: int) -> Iterator[Question]:
     """Different questions on a cluster, at most `wanted`; with a smaller number the first of the same.
 
     Args:
         cluster: What to ask about.
         wanted: How many questions.
-        findable: Names and aliases that find their article when searched for; no others are relied upon.
+        finds: Whether each of some names and aliases finds its article; others are not relied upon.
         seed: Of the world.
     """
     chance = Random(f"questions {seed} {cluster.number}")
@@ -52,7 +55,7 @@ def ask(cluster: Cluster, wanted: int, findable: frozenset[str], seed: int) -> I
     asked: set[tuple[str, ...]] = set()
     for number in range(wanted):
         turns = (_FORMS[(first + number + turn) % len(_FORMS)] for turn in range(len(_FORMS)))
-        drafts = (_draw(form, chance, cluster, findable, asked) for form in turns)
+        drafts = (_draw(form, chance, cluster, finds, asked) for form in turns)
         draft = next((draft for draft in drafts if draft is not None), None)
         if draft is None:
             return
@@ -60,7 +63,7 @@ def ask(cluster: Cluster, wanted: int, findable: frozenset[str], seed: int) -> I
 
 
 def _draw(
-    form: Form, chance: Random, cluster: Cluster, findable: frozenset[str], asked: set[tuple[str, ...]]
+    form: Form, chance: Random, cluster: Cluster, finds: Finder, asked: set[tuple[str, ...]]
 ) -> Draft | None:
     """A new question of a form whose every step can be found, if some draws give one."""
     for _ in range(TRIES):
@@ -68,9 +71,7 @@ def _draw(
         if draft is None:
             continue
         key = (draft.kind, *sorted(f"{entity.name}/{relation}" for entity, relation in draft.steps))
-        if key not in asked and findable.issuperset(
-            (*draft.mentions, *(entity.name for entity, _ in draft.steps))
-        ):
+        if key not in asked and finds((*draft.mentions, *(entity.name for entity, _ in draft.steps))):
             asked.add(key)
             return draft
     return None

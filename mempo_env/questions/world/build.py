@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from mempo_env.files import cache_folder, digest
 from mempo_env.progress import progress
 from mempo_env.questions.prepared import CORPUS, encode, prepared
 from mempo_env.questions.set import QuestionSet
-from mempo_env.questions.world.ask import ask
+from mempo_env.questions.world.ask import Finder, ask
 from mempo_env.questions.world.cluster import Cluster, cluster
 from mempo_env.questions.world.facts import CLUSTERS, SIZE
 from mempo_env.types import Hit, Passage, Question
@@ -82,17 +82,23 @@ def questions(spec: WorldSpec, search: Search) -> Iterator[Question]:
         wanted = (number + 1) * spec.questions // spec.clusters - number * spec.questions // spec.clusters
         if wanted:
             part = cluster(spec.seed, number)
-            yield from ask(part, wanted, _findable(part, search), spec.seed)
+            yield from ask(part, wanted, _finder(part, search), spec.seed)
 
 
-def _findable(part: Cluster, search: Search) -> frozenset[str]:
-    names = [(name, entity) for entity in part.entities.values() for name in entity.answers]
-    rankings = search([name for name, _ in names], TOP_K)
-    return frozenset(
-        name
-        for (name, entity), hits in zip(names, rankings, strict=True)
-        if any(hit.id == part.passages[entity.name].id for hit in hits)
-    )
+def _finder(part: Cluster, search: Search) -> Finder:
+    """Searches for each name of a cluster when it is first relied upon."""
+    ids = {
+        name: part.passages[entity.name].id for entity in part.entities.values() for name in entity.answers
+    }
+    found: dict[str, bool] = {}
+
+    def finds(names: Collection[str]) -> bool:
+        new = list(dict.fromkeys(name for name in names if name not in found))
+        for name, hits in zip(new, search(new, TOP_K) if new else [], strict=True):
+            found[name] = any(hit.id == ids[name] for hit in hits)
+        return all(found[name] for name in names)
+
+    return finds
 
 
 def prepare_world(spec: WorldSpec, out: Path) -> None:
