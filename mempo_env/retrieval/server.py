@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         sock = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or "no such port"
+        known = isinstance(error, OSError) and (error.errno or 0) > 0
+        reason = os.strerror(error.errno) if known else "no such place"
         raise ConfigError(f"cannot listen on {host}, port {port}: {reason}; choose another --port") from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer waits 40 ms for the last ACK
     return sock
