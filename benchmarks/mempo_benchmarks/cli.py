@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from mempo_benchmarks.summary import Comparison
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 AGENTS = "react,window,no_memory,mempo"
+LOG_WIDTH = 120  # columns of a table that goes to a file
 
 
 @app.callback()
@@ -65,18 +70,25 @@ def report(
     ] = False,
 ) -> None:
     """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval."""
-    from rich.console import Console
-
-    from mempo_benchmarks.report import REPORT, lead, report_page, tables, write_page
+    from mempo_benchmarks.report import REPORT, report_page, write_page
     from mempo_benchmarks.summary import compare
 
     comparison = compare(runs, baseline, allow_different)
     page = out or runs[0] / REPORT
     write_page(page, report_page(comparison, page.parent))
-    console = Console(highlight=False)
-    for _, plan in comparison.runs:
-        console.print(lead(plan), markup=False)
-    for difference in comparison.differing:
-        console.print(f"differs: {difference}", markup=False, style="yellow")
-    console.print(*tables(comparison), sep="\n")
+    show(comparison)
     typer.echo(f"report: {page}")
+
+
+def show(comparison: Comparison) -> None:
+    """Print a comparison: what was run, what differs, the tables."""
+    from rich.console import Console
+
+    from mempo_benchmarks.report import lead, tables
+
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    for _, plan in comparison.runs:
+        console.print(lead(plan), style="bold")
+    for difference in comparison.differing:
+        console.print(f"differs: {difference}", style="yellow")
+    console.print("", *tables(comparison), sep="\n")

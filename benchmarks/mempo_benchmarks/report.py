@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -93,7 +93,7 @@ def tables(comparison: Comparison) -> list[Table]:
             f"Paired differences to {baseline}",
             ["agent", *(metric.label for metric in different)],
             [
-                [_name(arm), *(_cell(m, found.get(m.key), _signed(m)) for m in different)]
+                [_name(arm), *(_cell(m, found.get(m.key), "+") for m in different)]
                 for arm, found in differences
                 if found is not None
             ],
@@ -106,9 +106,16 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> T
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1))
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i else "left", vertical="top", overflow="fold")
+        table.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -139,27 +146,31 @@ def _episodes(arm: ArmSummary) -> str:
     return f"{arm.done:,}" if arm.complete else f"{arm.done:,} of {arm.planned:,}\nincomplete"
 
 
-def _shown(metric: Metric) -> Callable[[float], str]:
+def _number(metric: Metric, value: float, sign: str = "") -> str:
     if metric.share:
-        return "{:.3f}".format
-    return lambda value: f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.1f}"
+        return f"{value:{sign}.3f}"
+    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign},.1f}"
 
 
-def _signed(metric: Metric) -> Callable[[float], str]:
-    show = _shown(metric)
-    return lambda value: f"+{show(value)}" if value > 0 else show(value)
+def _bound(metric: Metric, value: float, sign: str = "") -> str:
+    """A bound: two digits of a share, three of a large number."""
+    if metric.share:
+        return f"{value:{sign}.2f}"
+    if abs(value) < 1e4:
+        return _number(metric, value, sign)
+    unit, name = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
+    return f"{float(f'{value / unit:.3g}'):{sign}g}{name}"
 
 
-def _cell(metric: Metric, interval: Interval | None, show: Callable[[float], str] | None = None) -> str:
+def _cell(metric: Metric, interval: Interval | None, sign: str = "") -> str:
     """The value, and its bounds in the line below."""
     if interval is None:
         return "–"
-    show = show or _shown(metric)
+    value = _number(metric, interval.value, sign)
     if interval.low is None or interval.high is None:
-        return show(interval.value)
-    bound = "{:.2f}".format if metric.share else show
-    between = " to " if interval.low < 0 else "–"
-    return f"{show(interval.value)}\n{bound(interval.low)}{between}{bound(interval.high)}"
+        return value
+    between = " to " if sign else "–"
+    return f"{value}\n{_bound(metric, interval.low, sign)}{between}{_bound(metric, interval.high, sign)}"
 
 
 # --- The page ----------------------------------------------------------------------------------------------

@@ -338,12 +338,7 @@ def open_run(run: Path, plan: Plan) -> Iterator[Journal]:
         run.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ResultsError(
-                f"{run}: another process is writing to this run; wait until it ends, or choose another --out"
-            ) from None
+        _lock(handle, run)
         _begin(run, plan, os.fstat(handle).st_size)
         with told(path):
             os.ftruncate(handle, _whole(path))
@@ -352,6 +347,30 @@ def open_run(run: Path, plan: Plan) -> Iterator[Journal]:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def discard(run: Path) -> None:
+    """Remove plan and results of a run, if there is one; a ResultsError if another process writes to it."""
+    path = run / RESULTS
+    if not path.exists():
+        return
+    with told(path):
+        handle = os.open(path, os.O_RDWR)
+    try:
+        _lock(handle, run)
+        path.unlink()
+        (run / PLAN).unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, run: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ResultsError(
+            f"{run}: another process is writing to this run; wait until it ends, or choose another --out"
+        ) from None
 
 
 def _begin(run: Path, plan: Plan, size: int) -> None:

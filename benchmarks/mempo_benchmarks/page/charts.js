@@ -4,18 +4,21 @@ const AXIS = 12, ROW = 28;
 const wideAs = (text) => 6.9 * text.length;
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
-/** About `count` round numbers from `low` to `high`, both within them. */
-const ticks = (low, high, count) => {
-  const rough = (high - low || Math.abs(high) || 1) / count, power = 10 ** Math.floor(Math.log10(rough));
+/** About `count` round numbers from `low` to `high`. */
+const ticks = ([low, high], count) => {
+  const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((s) => s * power).find((s) => s >= rough * 0.999);
-  const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
-  return Array.from({ length: Math.max(last - first, 1) + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 };
 
-const scale = (marks, from, to) => {
-  const [low, high] = [marks[0], marks.at(-1)];
-  return (value) => from + ((to - from) * (value - low)) / (high - low);
+/** From 0, or the least value, to a little above the greatest. */
+const extent = (values) => {
+  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)], room = (high - low || 1) * 0.04;
+  return [low && low - room, high || !low ? high + room : 0];
 };
+
+const scale = ([low, high], from, to) => (value) => from + ((to - from) * (value - low)) / (high - low);
 
 const picture = (width, height, label, ...children) =>
   svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...children);
@@ -29,13 +32,13 @@ const rowLabels = (texts, width) => {
 const about = (interval, show) =>
   interval.low === null ? show(interval.value) : `${show(interval.value)}, 95 % interval ${show(interval.low)} to ${show(interval.high)}`;
 
-/** Means with their intervals, a row each. `rows` = [{label, style, interval}], `show` formats a number. */
-const intervals = (rows, width, show, { bounds = null, zero = false, label }) => {
+/** Means with their intervals, a row each. `rows` = [{label, style, interval}]; `show` and `tick` format numbers. */
+const intervals = (rows, width, show, { bounds = null, tick = decimal, label }) => {
   const known = rows.filter((row) => row.interval);
   const values = known.flatMap(({ interval: { value, low, high } }) => [value, low ?? value, high ?? value]);
-  const marks = ticks(...(bounds ?? [Math.min(0, ...values), Math.max(0, ...values)]), width < 420 ? 3 : 5);
+  const domain = bounds ?? extent(values), marks = ticks(domain, width < 420 ? 3 : 5);
   const [left, name] = rowLabels(rows.map((row) => row.label), width);
-  const x = scale(marks, left + 8, width - 24), bottom = rows.length * ROW + 4;
+  const x = scale(domain, left + 8, width - 24), bottom = rows.length * ROW + 4;
   const one = (row, i) => {
     const y = i * ROW + ROW / 2;
     if (!row.interval) return svg("text", { x: left + 8, y: y + 4 }, "–");
@@ -48,8 +51,8 @@ const intervals = (rows, width, show, { bounds = null, zero = false, label }) =>
   };
   return picture(width, bottom + AXIS + 10, label,
     marks.map((mark) => [
-      svg("line", { class: zero && mark === 0 ? "zero" : "gridline", x1: x(mark), x2: x(mark), y1: 0, y2: bottom }),
-      svg("text", { x: x(mark), y: bottom + AXIS + 4, "text-anchor": "middle" }, show(mark)),
+      svg("line", { class: mark === 0 ? "zero" : "gridline", x1: x(mark), x2: x(mark), y1: 0, y2: bottom }),
+      svg("text", { x: x(mark), y: bottom + AXIS + 4, "text-anchor": "middle" }, tick(mark)),
     ]),
     rows.map((row, i) => name(row.label, i)), rows.map(one));
 };
@@ -71,75 +74,75 @@ const stacks = (rows, width, label) => {
   return picture(width, rows.length * ROW, label, rows.map((row, i) => name(row.label, i)), rows.map(one));
 };
 
-/** The frame of a plot with two axes: {x, y, nodes}. */
-const frame = (xs, ys, width, height, right, labels, shows) => {
-  const [left, bottom] = [52, height - 40];
-  const [x, y] = [scale(xs, left, width - right), scale(ys, bottom, 12)];
+/** The frame of a plot with two axes, each {domain, marks, label}: {x, y, nodes}. */
+const frame = (across, up, width, height) => {
+  const [left, right, bottom] = [52, 14, height - 40];
+  const [x, y] = [scale(across.domain, left, width - right), scale(up.domain, bottom, 12)];
   return { x, y, nodes: [
-    ys.map((mark) => [
+    up.marks.map((mark) => [
       svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(mark), y2: y(mark) }),
-      svg("text", { x: left - 8, y: y(mark) + 4, "text-anchor": "end" }, shows[1](mark)),
+      svg("text", { x: left - 8, y: y(mark) + 4, "text-anchor": "end" }, decimal(mark)),
     ]),
-    xs.map((mark) => svg("text", { x: x(mark), y: bottom + 18, "text-anchor": "middle" }, shows[0](mark))),
-    svg("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, labels[0]),
+    across.marks.map((mark) => svg("text", { x: x(mark), y: bottom + 18, "text-anchor": "middle" }, decimal(mark))),
+    svg("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, across.label),
   ] };
 };
 
-/** The wanted heights of labels, moved apart so that neighbours are at least `gap` away from each other. */
-const apart = (wanted, gap) => {
-  const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]);
-  const placed = [...wanted];
-  for (let pass = 0; pass < 60; pass++) {
-    for (let k = 1; k < order.length; k++) {
-      const [a, b] = [order[k - 1], order[k]], short = gap - (placed[b] - placed[a]);
-      if (short > 0) { placed[a] -= short / 2; placed[b] += short / 2; }
-    }
-  }
-  return placed;
+const tall = (width) => Math.min(Math.max(width * 0.62, 260), 380);
+
+/** Places for labels beside points {x, y, text, box: [left, top, right, bottom]}, none over another or a box. */
+const placed = (points, width) => {
+  const boxes = points.map(({ box }) => [...box]);
+  const clear = ([l, t, r, b]) => l > 54 && r < width && t > 0 && boxes.every((o) => r < o[0] || l > o[2] || b < o[1] || t > o[3]);
+  return points.map(({ y, text, box: own }) => {
+    const wide = 1.15 * wideAs(text), rows = [0, -15, 15, -30, 30, -45, 45];
+    const places = rows.flatMap((dy) => [{ x: own[2] + 4, y: y + dy, anchor: "start" }, { x: own[0] - 4, y: y + dy, anchor: "end" }]);
+    const box = (p) => (p.anchor === "start" ? [p.x, p.y - 7, p.x + wide, p.y + 6] : [p.x - wide, p.y - 7, p.x, p.y + 6]);
+    const place = places.find((p) => clear(box(p))) ?? places[0];
+    boxes.push(box(place));
+    return place;
+  });
 };
 
 /** Gain against cost with whiskers both ways; `points` = [{label, style, x, y}], intervals; `front` = labels. */
 const scatter = (points, front, width, labels, shows) => {
-  const right = Math.min(Math.max(...points.map((point) => wideAs(point.label)), 0) + 12, width * 0.3);
-  const height = Math.min(Math.max(width * 0.62, 260), 380);
-  const xs = ticks(0, Math.max(...points.map(({ x }) => x.high ?? x.value)), width < 420 ? 3 : 5), ys = ticks(0, 1, 5);
-  const { x, y, nodes } = frame(xs, ys, width, height, right, labels, shows);
-  const at = new Map(points.map((point) => [point.label, point]));
-  const line = front.filter((label) => at.has(label)).map((label) => `${x(at.get(label).x.value)},${y(at.get(label).y.value)}`);
-  const heights = apart(points.map((point) => y(point.y.value) + 4), 14);
-  const one = (point, i) => {
-    const [cx, cy] = [x(point.x.value), y(point.y.value)];
-    return svg("g", { class: point.style },
-      svg("title", {}, `${point.label}: ${labels[1]} ${about(point.y, shows[1])}; ${labels[0]} ${about(point.x, shows[0])}`),
-      point.x.low !== null && svg("line", { class: "whisker", x1: x(point.x.low), x2: x(point.x.high), y1: cy, y2: cy }),
-      point.y.low !== null && svg("line", { class: "whisker", x1: cx, x2: cx, y1: y(point.y.low), y2: y(point.y.high) }),
-      svg("circle", { class: "mean", cx, cy, r: 5 }),
-      svg("text", { class: "end", x: cx + 10, y: heights[i] }, cut(point.label, 18)));
-  };
+  const height = tall(width), across = extent(points.map(({ x }) => x.high ?? x.value)), up = [-0.04, 1.04];
+  const { x, y, nodes } = frame(
+    { domain: across, marks: ticks(across, width < 420 ? 3 : 5), label: labels[0] },
+    { domain: up, marks: ticks(up, 5) }, width, height);
+  const at = points.map((point) => {
+    const [cx, cy] = [x(point.x.value), y(point.y.value)], reach = (to, { low, high }) => (low === null ? [] : [to(low), to(high)]);
+    const [across, up] = [[cx - 6, cx + 6, ...reach(x, point.x)], [cy - 6, cy + 6, ...reach(y, point.y)]];
+    return { x: cx, y: cy, text: cut(point.label, 20), box: [Math.min(...across), Math.min(...up), Math.max(...across), Math.max(...up)] };
+  });
+  const places = placed(at, width);
+  const line = front.map((label) => at[points.findIndex((point) => point.label === label)]).map((p) => `${p.x},${p.y}`);
+  const one = (point, i) => svg("g", { class: point.style },
+    svg("title", {}, `${point.label}: ${labels[1]} ${about(point.y, shows[1])}; ${labels[0]} ${about(point.x, shows[0])}`),
+    point.x.low !== null && svg("line", { class: "whisker", x1: x(point.x.low), x2: x(point.x.high), y1: at[i].y, y2: at[i].y }),
+    point.y.low !== null && svg("line", { class: "whisker", x1: at[i].x, x2: at[i].x, y1: y(point.y.low), y2: y(point.y.high) }),
+    svg("circle", { class: "mean", cx: at[i].x, cy: at[i].y, r: 5 }),
+    svg("text", { class: "end", x: places[i].x, y: places[i].y + 4, "text-anchor": places[i].anchor }, at[i].text));
   return picture(width, height, `${labels[1]} against ${labels[0]}`, nodes,
     line.length > 1 && svg("polyline", { class: "front", points: line.join(" ") }), points.map(one));
 };
 
 /** Curves with bands; `series` = [{label, style, least, points: [{round, episodes, mean, low, high}]}]. */
 const curves = (series, width, labels, show) => {
-  const drawn = series.filter((one) => one.points.length), points = drawn.flatMap((one) => one.points);
-  const right = Math.min(Math.max(...drawn.map((one) => wideAs(one.label))) + 14, width * 0.3);
-  const height = Math.min(Math.max(width * 0.62, 280), 380), last = Math.max(...points.map((point) => point.round));
-  const ys = ticks(0, Math.max(...points.map((point) => point.high)), 5), every = Math.ceil(last / (width < 420 ? 6 : 12));
-  const xs = Array.from({ length: Math.ceil((last - 1) / every) + 1 }, (_, i) => 1 + i * every);
-  const { x, y, nodes } = frame(xs.length > 1 ? xs : [1, 2], ys, width, height, right, labels, [whole, show]);
-  const path = (list, pick) => list.map((point) => `${x(point.round)},${y(point[pick])}`).join(" ");
-  const ends = apart(drawn.map((one) => y(one.points.at(-1).mean) + 4), 14);
-  const one = ({ label, style, least, points }, i) => {
-    const many = points.filter((point) => point.episodes >= least), few = points.slice(Math.max(many.length - 1, 0));
+  const all = series.flatMap((one) => one.points), height = tall(width), last = Math.max(...all.map((point) => point.round), 2);
+  const every = Math.ceil((last - 1) / (width < 420 ? 6 : 12)), up = extent(all.map((point) => point.high));
+  const rounds = Array.from({ length: Math.floor((last - 1) / every) + 1 }, (_, i) => 1 + i * every);
+  const { x, y, nodes } = frame({ domain: [1, last], marks: rounds, label: labels[0] }, { domain: up, marks: ticks(up, 5) }, width, height);
+  const path = (points, pick) => points.map((point) => `${x(point.round)},${y(point[pick])}`).join(" ");
+  const one = ({ label, style, least, points }) => {
+    const many = points.filter((point) => point.episodes > least), few = points.slice(Math.max(many.length - 1, 0));
     return svg("g", { class: `series ${style}` },
       svg("polygon", { class: "band", points: `${path(many, "high")} ${path([...many].reverse(), "low")}` }),
       svg("polyline", { class: "curve", points: path(many, "mean") }),
       svg("polyline", { class: "curve few", points: path(few, "mean") }),
-      points.map((point) => svg("circle", { class: point.episodes >= least ? "mean" : "mean few", cx: x(point.round), cy: y(point.mean), r: 2.5 })),
+      points.map((point) => svg("circle", { class: point.episodes > least ? "mean" : "mean few", cx: x(point.round), cy: y(point.mean), r: 2.5 })),
       points.map((point) => svg("circle", { class: "hover", cx: x(point.round), cy: y(point.mean), r: 9 },
-        svg("title", {}, `${label}, round ${point.round}: ${show(point.mean)} tokens, 10 to 90 % ${show(point.low)} to ${show(point.high)}, ${plural(point.episodes, "episode")}`))),
-      svg("text", { class: "end", x: x(points.at(-1).round) + 10, y: ends[i] }, svg("title", {}, label), cut(label, 18)));
+        svg("title", {}, `${label}, round ${point.round}: ${show(point.mean)} ${labels[1]}, 10 to 90 % ${show(point.low)} to ${show(point.high)}, ${plural(point.episodes, "episode")}`))));
   };
-  return picture(width, height, `${labels[1]} by ${labels[0]}`, nodes, drawn.map(one));
+  return picture(width, height, `${labels[1]} by ${labels[0]}`, nodes, series.map(one));
 };

@@ -1,10 +1,16 @@
 // The report: a table that sorts, and the plots, drawn again when the width changes.
 
-const share = format(3);
-const tokens = (value) => (Math.abs(value) >= 100 ? whole(value) : format(1)(value));
+const fixed = (digits) => (value) => value.toFixed(digits).replace("-", "−");
+const share = fixed(3);
+const tokens = (value) => (Math.abs(value) >= 100 ? whole(value) : fixed(1)(value));
+const short = (value) => (Math.abs(value) < 1e4 ? tokens(value)
+  : value.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 }).replace("K", "k").replace("-", "−"));
 const signed = (show) => (value) => (value > 0 ? `+${show(value)}` : show(value));
 const shower = (metric) => (metric.share ? share : tokens);
-const range = ({ low, high }, show) => (low === null ? "no interval" : `${show(low)} – ${show(high)}`);
+const range = ({ low, high }, metric) => {
+  const show = metric.share ? fixed(2) : short;
+  return low === null ? "no interval" : `${show(low)}–${show(high)}`;
+};
 
 /** An element whose content `draw(width)` makes, now and whenever its width changes. */
 const plot = (draw) => {
@@ -22,13 +28,13 @@ const section = (title, text, ...children) => h("section", { class: "box" }, h("
 /** Arms with the class of their colour: the references are grey and hollow, the others have one each. */
 const styled = (arms) => {
   let next = 0;
-  return arms.map((arm) => ({ ...arm, complete: arm.done === arm.planned, style: arm.role ? "reference" : `arm-${next++ % 8}` }));
+  return arms.map((arm) => ({ ...arm, complete: arm.done === arm.planned, style: arm.role ? `reference ${arm.role}` : `arm-${next++ % 8}` }));
 };
 
 // --- The table -----------------------------------------------------------------------------------------------------
 
 const cell = (metric, interval) =>
-  interval ? h("td", { title: metric.about }, shower(metric)(interval.value), h("small", {}, range(interval, shower(metric)))) : h("td", {}, "–");
+  interval ? h("td", { title: metric.about }, shower(metric)(interval.value), h("small", {}, range(interval, metric))) : h("td", {}, "–");
 
 const armRow = (arm, metrics) =>
   h("tr", { class: arm.complete ? null : "incomplete" },
@@ -72,24 +78,25 @@ const panels = ({ arms, metrics }) =>
     const metric = metrics.find((one) => one.key === key), show = shower(metric);
     const rows = arms.map(({ label, style, metrics }) => ({ label, style, interval: metrics[key] }));
     return h("div", {}, h("h3", { title: metric.about }, metric.label),
-      plot((width) => intervals(rows, width, metric.share ? decimal : show, { bounds: metric.share ? [0, 1] : null, label: `${metric.label} of each agent` })));
+      plot((width) => intervals(rows, width, show, { bounds: metric.share ? [0, 1] : null, label: `${metric.label} of each agent` })));
   }));
 
 const reasons = ({ arms, words }) => {
   const rows = arms.filter((arm) => arm.done).map(({ label, outcomes }) => ({ label, shares: Object.entries(outcomes) }));
   const used = Object.keys(words).filter((reason) => rows.some(({ shares }) => shares.some(([name]) => name === reason)));
   return [plot((width) => stacks(rows, width, "Outcomes of each agent's questions")),
-    h("ul", { class: "legend" }, used.map((reason) => h("li", { title: words[reason] }, h("span", { class: `dot ${reason}` }), spaced(reason))))];
+    h("ul", { class: "legend" }, used.map((reason) => h("li", { title: words[reason] }, h("span", { class: `dot share ${reason}` }), spaced(reason))))];
 };
 
 const tradeoff = ({ arms, front }) => {
   const points = arms.filter(({ metrics }) => metrics.em && metrics.peak).map(({ label, style, metrics }) => ({ label, style, x: metrics.peak, y: metrics.em }));
-  return plot((width) => scatter(points, front, width, ["peak tokens", "EM"], [tokens, decimal]));
+  return plot((width) => scatter(points, front, width, ["peak tokens", "EM"], [tokens, share]));
 };
 
 const prompts = ({ arms }) => {
   const series = arms.map(({ label, style, prompts, done }) => ({ label, style, points: prompts, least: done / 10 }));
-  return plot((width) => curves(series, width, ["round", "prompt tokens"], tokens));
+  return [plot((width) => curves(series.filter(({ points }) => points.length), width, ["round", "prompt tokens"], tokens)),
+    h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label)))];
 };
 
 const paired = ({ arms, metrics, pairs, baseline }) => {
@@ -107,7 +114,7 @@ const paired = ({ arms, metrics, pairs, baseline }) => {
   const draw = () => {
     const metric = metrics.find(({ key }) => key === figure.value), show = signed(metric.share ? share : tokens);
     const rows = arms.filter(({ label }) => labels.includes(label) && label !== against.value).map(({ label, style }) => ({ label, style, interval: difference(label) }));
-    box.replaceChildren(plot((width) => intervals(rows, width, show, { zero: true, label: `Differences in ${metric.label} to ${against.value}` })));
+    box.replaceChildren(plot((width) => intervals(rows, width, show, { tick: signed(decimal), label: `Differences in ${metric.label} to ${against.value}` })));
   };
   draw();
   return [h("div", { class: "controls" }, h("label", {}, "of", figure), h("label", {}, "to", against)), box];
@@ -135,7 +142,7 @@ const show = (data) => {
     h("header", {}, h("h1", {}, document.title), h("p", { class: "lead" }, data.lead)),
     notes(view),
     section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, table(view)),
-    section("Intervals", null, panels(view)),
+    section("At a glance", "Means and 95 % intervals.", panels(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
     h("div", { class: "pair" },
       section("Prompt tokens by round", "Mean over the episodes that came to a round, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
