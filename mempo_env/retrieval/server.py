@@ -93,12 +93,15 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         sock = socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
-        known = isinstance(error, OSError) and (error.errno or 0) > 0
-        reason = os.strerror(error.errno) if known else "no such place"
-        raise ConfigError(f"cannot listen on {host}, port {port}: {reason}; choose another --port") from None
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer waits 40 ms for the last ACK
-    return sock
+    except OverflowError:
+        reason = "no such port"
+    except OSError as error:
+        number = error.errno or 0  # negative for names that mean nothing
+        reason = os.strerror(number) if number > 0 else "no such host"
+    else:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else answers wait 40 ms for the last ACK
+        return sock
+    raise ConfigError(f"cannot listen on {host}, port {port}: {reason}; choose another --port")
 
 
 def serve(application: Starlette, sock: socket.socket) -> None:
