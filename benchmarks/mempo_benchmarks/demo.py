@@ -16,13 +16,13 @@ RUNS = {"one-question": (1, 200), "eight-questions": (8, 50)}
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two runs, which are made anew.")] = Path(
-        "mempo-demo"
+        "runs/demo"
     ),
 ) -> None:
     """Play all agents, print what came of it, and write a report and the episodes as HTML."""
     from mempo_benchmarks.cli import AGENTS, show
+    from mempo_benchmarks.journal import discard
     from mempo_benchmarks.report import EPISODES, REPORT, report_page, write_page
-    from mempo_benchmarks.results import discard
     from mempo_benchmarks.run import bench, make_plan
     from mempo_benchmarks.summary import compare
     from mempo_benchmarks.view import entries_of

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mempo_benchmarks.results import Plan, told
+from mempo_benchmarks.journal import told
+from mempo_benchmarks.results import Plan
 from mempo_benchmarks.stats import RESAMPLES, Interval
 from mempo_benchmarks.summary import METRICS, RIGHT, ArmSummary, Comparison, Metric
 from mempo_env.files import atomic_file

@@ -6,10 +6,7 @@ call, so that a process that is killed leaves at most a torn last line, which th
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import ResultsError
-from mempo_env.files import atomic_file, digest
+from mempo_env.files import digest
 from mempo_env.types import Episode, Failure, Invalid, StopReason
 
 RESULTS = "results.jsonl"
@@ -281,127 +278,3 @@ def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRow], place: str) -> A
         return decoder.decode(line)
     except msgspec.DecodeError as error:
         raise ResultsError(f"{place}: {error}; it was written by another version: run again") from None
-
-
-# --- Writing -----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Turn a full disk, or a folder that can't be written, into a ResultsError that names the path."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResultsError(
-            f"{path}: could not be written ({reason}); what was finished is kept, run the same command again "
-            "after mending this, or choose another place"
-        ) from None
-
-
-class Journal:
-    """The results file of a run while it is written; `append` puts a row on it, whole or not at all.
-
-    Args:
-        path: The file.
-        handle: Its descriptor, opened to append and locked.
-    """
-
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path = path
-        self._handle = handle
-
-    def append(self, row: FullRow) -> None:
-        """Write one row; on a full disk take back what was written of it."""
-        line = encode_row(row)
-        size = os.fstat(self._handle).st_size
-        with told(self.path):
-            try:
-                written = 0
-                while written < len(line):
-                    written += os.write(self._handle, line[written:])
-            except OSError:
-                os.ftruncate(self._handle, size)
-                raise
-
-
-@contextmanager
-def open_run(run: Path, plan: Plan) -> Iterator[Journal]:
-    """Open a run to write to: begin it, or go on with what is there of the same plan.
-
-    Raises:
-        ResultsError: if another process writes to it, it is of another plan (says what differs), or it can't
-            be written.
-    """
-    path = run / RESULTS
-    with told(path):
-        run.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        _lock(handle, run)
-        _begin(run, plan, os.fstat(handle).st_size)
-        with told(path):
-            os.ftruncate(handle, _whole(path))
-        yield Journal(path, handle)
-        with told(path):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def discard(run: Path) -> None:
-    """Remove plan and results of a run, if there is one; a ResultsError if another process writes to it."""
-    path = run / RESULTS
-    if not path.exists():
-        return
-    with told(path):
-        handle = os.open(path, os.O_RDWR)
-    try:
-        _lock(handle, run)
-        path.unlink()
-        (run / PLAN).unlink(missing_ok=True)
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int, run: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ResultsError(
-            f"{run}: another process is writing to this run; wait until it ends, or choose another --out"
-        ) from None
-
-
-def _begin(run: Path, plan: Plan, size: int) -> None:
-    """Write the plan of a new run; refuse one that differs from what is there."""
-    if not (run / PLAN).exists():
-        if size:
-            raise ResultsError(
-                f"{run}: holds {RESULTS} without {PLAN}, so it is of nobody knows what; choose another --out"
-            )
-        with told(run / PLAN), atomic_file(run / PLAN) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(plan)))
-        return
-    begun = read_plan(run)
-    changes = differences(_deciding(begun), _deciding(plan))
-    if changes:
-        raise ResultsError(
-            f"{run}: was begun with other settings (there / here: {'; '.join(changes)}); run it as it was "
-            "begun, or choose another --out"
-        )
-
-
-def _deciding(plan: Plan) -> dict[str, Any]:
-    """By name, what must be equal for a run to be gone on with; where the data lies need not be."""
-    arms = {f"agent {arm.agent}": f"{arm.fingerprint} {arm.env_kwargs or ''}".rstrip() for arm in plan.arms}
-    return {"agents": ", ".join(arm.agent for arm in plan.arms), "seed": plan.seed, **plan.common(), **arms}
-
-
-def _whole(path: Path) -> int:
-    """Bytes of the file up to its last line end."""
-    size = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            size += len(line) if line.endswith(b"\n") else 0
-    return size

@@ -13,7 +13,8 @@ import msgspec
 from mempo_agents import make_agent
 from mempo_agents.rollout import episodes
 
-from mempo_benchmarks.results import Arm, Plan, Row, open_run, read_rows, row_of
+from mempo_benchmarks.journal import open_run
+from mempo_benchmarks.results import Arm, Plan, Row, read_rows, row_of
 from mempo_env import ENVIRONMENTS, __version__
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError
@@ -115,7 +116,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
     """
     kwargs = _kwargs(plan)
     questions = _environment(kwargs).questions
-    with open_run(out, plan) as journal:
+    with open_run(out, plan) as append:
         done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
         total = len(plan.arms) * len(plan.questions)
         with progress("bench", total, len(done), "episodes") as advance:
@@ -130,7 +131,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
                     seed=[plan.seed + index for index in left],
                 ):
                     now = time.monotonic()
-                    journal.append(row_of(plan, arm, left[i], episode, now - last))
+                    append(row_of(plan, arm, left[i], episode, now - last))
                     last = now
                     advance(1)
 

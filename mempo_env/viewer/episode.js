@@ -41,7 +41,8 @@ const unpacked = (entry, data) => {
 
 // --- The episode ---------------------------------------------------------------------------------------------
 
-const answers = (list) => list.flatMap((answer, i) => [i > 0 && h("span", { class: "muted" }, " or "), text("bdi", answer)]);
+const muted = (...words) => h("span", { class: "muted" }, ...words);
+const answers = (list) => list.map((answer, i) => [i > 0 && muted(" or "), text("bdi", answer)]);
 
 const objective = (episode, i, words) => {
   const finished = isFinished(episode);
@@ -53,11 +54,11 @@ const objective = (episode, i, words) => {
     h("dl", { class: "pairs" },
       row("Gold", answers(question.answers)),
       finished && score && row("Answer",
-        score.prediction ? text("bdi", score.prediction) : h("span", { class: "muted" }, "none"), " ",
+        score.prediction ? text("bdi", score.prediction) : muted("none"), " ",
         chip(score.em ? "✓ right" : "✗ wrong", score.em ? "good" : "bad"), " ",
         many && h("small", { class: "number" }, `F1 ${decimal(score.f1)} · EM relaxed ${decimal(score.em_relaxed)}`)),
       finished && failure && row("Failure",
-        h("b", {}, spaced(failure)), h("span", { class: "muted" }, ` – ${words.failure[failure]}`))));
+        h("b", {}, spaced(failure)), muted(` – ${words.failure[failure]}`))));
 };
 
 const fact = (name, value, note) =>
@@ -77,8 +78,8 @@ const facts = (episode) => {
     finished && fact("EM relaxed", decimal(score.em_relaxed)),
     fact("Rounds", whole(episode.rounds.length)),
     fact("Peak tokens", whole(tokens.peak), "longest call"),
-    fact("Total tokens", whole(tokens.total), "all calls"),
-    fact("Dependency", whole(tokens.dependency), "token pairs"),
+    fact("Total tokens", compact(tokens.total), "all calls"),
+    fact("Dependency", compact(tokens.dependency), "token pairs"),
     fact("Reward", decimal(sum(episode.rewards)), terms(episode.rewards).join(", ")));
 };
 
@@ -117,9 +118,10 @@ const overview = ({ label, episode }, words) => {
         h("small", { class: "mono" }, episode.question_id)),
       h("h2", { dir: "auto" }, asked.length === 1 ? asked[0].text : plural(asked.length, "question"))),
     h("section", { class: "box", "aria-label": "Result" },
-      h("ol", { class: asked.length > 1 ? "objectives" : "objectives one" }, asked.map((_, i) => objective(episode, i, words))),
-      finished && h("p", { class: "stop" }, h("span", { class: "muted" }, "Ended: "), h("b", {}, spaced(episode.stop_reason)),
-        h("span", { class: "muted" }, ` – ${words.stop[episode.stop_reason]}`),
+      h("ol", { class: asked.length > 1 ? "objectives" : "objectives one", tabindex: asked.length > 4 && "0" },
+        asked.map((_, i) => objective(episode, i, words))),
+      finished && h("p", { class: "stop" },
+        muted("Ended: "), h("b", {}, spaced(episode.stop_reason)), muted(` – ${words.stop[episode.stop_reason]}`),
         episode.stop_detail && h("span", { class: "mono", dir: "auto" }, ` ${episode.stop_detail}`)),
       finished && episode.stop_reason === "answered" && !episode.score.well_formed &&
         h("p", { class: "warn" }, "The answer is not well-formed: it does not hold one part for each question."),
@@ -135,7 +137,8 @@ const openKinds = {}; // kinds of segments that the reader has opened or closed,
 
 const segment = ({ kind, round, text: body, tokens }, open) =>
   h("details", { class: `segment ${kind}`, open: openKinds[kind] ?? open },
-    h("summary", { onclick: (event) => (openKinds[kind] = !event.currentTarget.parentNode.open) }, h("b", { class: "role" }, kind), " ",
+    h("summary", { onclick: (event) => (openKinds[kind] = !event.currentTarget.parentNode.open) },
+      h("b", { class: "role" }, kind), " ",
       h("small", {}, `${round ? `round ${round}` : "from the start"} · ${plural(tokens, "token")}`), " ",
       h("span", { class: "peek", dir: "auto", "aria-hidden": "true" }, body.slice(0, 160))),
     text("div", body));
@@ -149,7 +152,7 @@ const wrote = (round) => {
     const part = points.slice(start, end).join("").trim();
     return part && h("div", { class: `span ${role}` }, h("b", { class: "role" }, role), text("div", part));
   };
-  if (!round.text.trim()) return h("p", { class: "muted" }, "nothing");
+  if (!round.text.trim()) return muted("nothing");
   return round.action.spans.length ? round.action.spans.map(block) : text("div", round.text);
 };
 
@@ -165,9 +168,10 @@ const memory = (before, after) => {
   const runs = difference(before, after), count = (kind) =>
     runs.filter((run) => run[0] === kind).reduce((total, run) => total + run[1].match(/\S+/g).length, 0);
   const [added, removed] = [count("ins"), count("del")];
-  if (!runs.length) return h("p", { class: "muted" }, "empty");
+  if (!runs.length) return muted("empty");
   const told = !before.trim() ? "written for the first time"
-    : added + removed ? `${plural(added, "word")} added, ${whole(removed)} removed since the round before` : "unchanged";
+    : !(added + removed) ? "unchanged"
+    : `${plural(added, "word")} added, ${whole(removed)} removed since the round before`;
   const change = ([kind, part]) => [h(kind, {}, part.trimEnd()), part.slice(part.trimEnd().length)];
   const shown = before.trim() ? runs.map((run) => (run[0] === "same" ? run[1] : change(run))) : after;
   return [h("p", {}, h("small", {}, told)), h("div", { class: "text memory", dir: "auto" }, shown)];
@@ -186,17 +190,23 @@ const which = (flags, yes, no) => {
   if (flags.every((flag) => flag === null)) return null;
   if (flags.length === 1) return `${flags[0] ? yes : no}.`;
   const held = flags.flatMap((flag, i) => (flag ? [i + 1] : []));
-  return held.length ? `${yes}: question${held.length > 1 ? "s" : ""} ${held.join(", ")} of ${flags.length}.` : `${no}.`;
+  if (held.length === flags.length) return `${yes}: all ${flags.length} questions.`;
+  if (!held.length) return `${no}.`;
+  return `${yes}: question${held.length > 1 ? "s" : ""} ${held.join(", ")} of ${flags.length}.`;
 };
 
 const diagnosis = ({ diagnostics: now, action }, before) => {
-  const was = (name) => (before && before.diagnostics[name] !== now[name] ? `, ${percent(before.diagnostics[name])} before` : "");
+  const share = (what, name) => {
+    const [then, value] = [before?.diagnostics[name] ?? now[name], now[name]];
+    return value !== null && `${what}: ${percent(value)}${then === value ? "" : `, ${percent(then)} before`}.`;
+  };
   return h("ul", { class: "diagnosis" }, [
-    now.evidence_recall !== null && `Gold passages shown so far: ${percent(now.evidence_recall)}${was("evidence_recall")}.`,
-    now.evidence_kept !== null && `Gold facts that the coming prompt holds: ${percent(now.evidence_kept)}${was("evidence_kept")}.`,
+    share("Gold passages shown so far", "evidence_recall"),
+    share("Gold facts that the coming prompt holds", "evidence_kept"),
     now.evidence_recall === null && "No gold evidence is known to compare with.",
     now.facts_lost > 0 && `Lost: ${plural(now.facts_lost, "gold fact")} that an earlier prompt held.`,
-    which(now.answer_in_retrieved, "A passage shown so far contains a gold answer", "No passage shown so far contains a gold answer"),
+    which(now.answer_in_retrieved,
+      "A passage shown so far contains a gold answer", "No passage shown so far contains a gold answer"),
     which(now.answer_in_memory, "The memory contains a gold answer", "The memory contains no gold answer"),
     now.redundant_query && action.type === "search" && "This query was asked before.",
   ].filter(Boolean).map((line) => h("li", {}, line)));
@@ -218,16 +228,19 @@ const drawRound = ({ episode }, number, words) => {
     h("h3", {}, `Round ${number}: `, deed(round)),
     isInvalid(round) && text("p", h("span", { class: "bad" }, action.detail)),
     h("p", { class: "chips" },
-      action.flaws.map((flaw) => [chip(Object.hasOwn(words.flaw, flaw) ? words.flaw[flaw] : spaced(flaw), "warn"), " "]),
+      action.flaws.map((flaw) => [chip(Object.hasOwn(words.flaw, flaw) ? words.flaw[flaw] : spaced(flaw), "warn"),
+        " "]),
       round.finish_reason === "length" && [chip("output cut by its length limit", "warn"), " "],
-      h("small", { class: "number" }, `prompt ${whole(tokens.prompt)} · output ${whole(tokens.output)} · memory ${plural(tokens.memory, "token")}`,
+      h("small", { class: "number" },
+        `prompt ${whole(tokens.prompt)} · output ${whole(tokens.output)} · memory ${plural(tokens.memory, "token")}`,
         ` · reward ${decimal(sum(round.reward.weighted))}${earned.length ? ` (${earned.join(", ")})` : ""}`)),
     diagnosis(round, before),
     part("What the agent saw", plural(round.view.length, "segment"), segments(round.view, number)),
     calls(round),
     part("What it wrote", plural(tokens.output, "token"), wrote(round)),
     action.type === "search" && part("What was retrieved", plural(round.hits.length, "passage"),
-      round.hits.length ? h("ol", { class: "hits" }, round.hits.map((hit) => passage(hit, episode))) : h("p", { class: "muted" }, "nothing")),
+      round.hits.length === 0 && muted("nothing"),
+      h("ol", { class: "hits" }, round.hits.map((hit) => passage(hit, episode)))),
     part("The memory after it", plural(tokens.memory, "token"), memory(before?.memory ?? "", round.memory)),
     h("p", {}, h("small", {}, "state ", h("code", {}, round.state_hash))),
   ];

@@ -44,6 +44,8 @@ const format = (digits) => {
 };
 const whole = format(0);
 const decimal = format(2);
+const compact = (value) =>
+  value < 1e6 ? whole(value) : value.toLocaleString("en-US", { notation: "compact", maximumFractionDigits: 2 });
 const percent = (share) => (share === null ? "–" : `${whole(100 * share)} %`);
 const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 const spaced = (word) => word.replaceAll("_", " ");
@@ -54,33 +56,39 @@ const folded = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCa
 /** Most cells of the table that a difference of words may fill; above it, all in between has changed. */
 const CELLS = 4e6;
 
+/** Function (i, j): length of the longest common subsequence of a[i:] and b[j:], lists of {key}. */
+const commonLength = (a, b) => {
+  const wide = b.length + 1, table = new Uint32Array((a.length + 1) * wide);
+  const at = (i, j) => table[i * wide + j];
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      table[i * wide + j] = a[i].key === b[j].key ? at(i + 1, j + 1) + 1 : Math.max(at(i + 1, j), at(i, j + 1));
+    }
+  }
+  return at;
+};
+
 /** What turns `before` into `after`, word by word: [["same" | "del" | "ins", text], ...]. */
 const difference = (before, after) => {
   const words = (text) => text.match(/\s*\S+\s*/g)?.map((text) => ({ text, key: text.trim() })) ?? [];
-  let a = words(before), b = words(after), head = 0, tail = 0;
-  while (head < Math.min(a.length, b.length) && a[head].key === b[head].key) head++;
-  while (tail < Math.min(a.length, b.length) - head && a.at(-1 - tail).key === b.at(-1 - tail).key) tail++;
+  const [a, b] = [words(before), words(after)], least = Math.min(a.length, b.length);
+  let head = 0, tail = 0;
+  while (head < least && a[head].key === b[head].key) head++;
+  while (tail < least - head && a.at(-1 - tail).key === b.at(-1 - tail).key) tail++;
+  const [from, to] = [a.slice(head, a.length - tail), b.slice(head, b.length - tail)];
+  const fits = (from.length + 1) * (to.length + 1) <= CELLS;
+  const common = fits ? commonLength(from, to) : () => 0;
   const runs = [];
-  const add = (kind, text) => (runs.at(-1)?.[0] === kind ? (runs.at(-1)[1] += text) : runs.push([kind, text]));
-  for (const { text } of b.slice(0, head)) add("same", text);
-  const end = b.slice(b.length - tail);
-  a = a.slice(head, a.length - tail);
-  b = b.slice(head, b.length - tail);
-  const wide = b.length + 1, fits = (a.length + 1) * wide <= CELLS;
-  const common = new Uint32Array(fits ? (a.length + 1) * wide : 0); // longest common subsequence of a[i:], b[j:]
-  for (let i = a.length - 1; fits && i >= 0; i--) {
-    for (let j = b.length - 1; j >= 0; j--) {
-      const [down, right] = [common[(i + 1) * wide + j], common[i * wide + j + 1]];
-      common[i * wide + j] = a[i].key === b[j].key ? common[(i + 1) * wide + j + 1] + 1 : Math.max(down, right);
-    }
-  }
+  const add = (kind, { text }) => (runs.at(-1)?.[0] === kind ? (runs.at(-1)[1] += text) : runs.push([kind, text]));
+  b.slice(0, head).forEach((word) => add("same", word));
   let i = 0, j = 0;
-  while (i < a.length || j < b.length) {
-    if (fits && i < a.length && j < b.length && a[i].key === b[j].key) { add("same", b[j].text); i++; j++; }
-    else if (j === b.length || (i < a.length && common[(i + 1) * wide + j] >= common[i * wide + j + 1])) add("del", a[i++].text);
-    else add("ins", b[j++].text);
+  while (i < from.length || j < to.length) {
+    const [left, right] = [i < from.length, j < to.length];
+    if (fits && left && right && from[i].key === to[j].key) { add("same", to[j++]); i++; }
+    else if (left && (!right || common(i + 1, j) >= common(i, j + 1))) add("del", from[i++]);
+    else add("ins", to[j++]);
   }
-  for (const { text } of end) add("same", text);
+  b.slice(b.length - tail).forEach((word) => add("same", word));
   return runs;
 };
 
@@ -119,7 +127,8 @@ const chart = (columns, width, label, pick) => {
       svg("title", {}, label),
       svg("rect", { class: "back", x, y: 0, width: step, height: high }),
       values.map((value, v) => svg("rect", {
-        class: `bar-${v}`, x: x + step / 2 + (v - values.length / 2) * bar, y: y(value), width: bar * 0.92, height: bottom - y(value),
+        class: `bar-${v}`, width: bar * 0.92, height: bottom - y(value),
+        x: x + step / 2 + (v - values.length / 2) * bar, y: y(value),
       })),
       i % every === 0 && svg("text", { x: x + step / 2, y: high - 6, "text-anchor": "middle" }, i + 1));
   };

@@ -23,7 +23,8 @@ const summary = ({ label, episode }, index) => {
     f1: finished ? episode.score.f1 : null,
     rounds: episode.rounds.length,
     peak: episode.tokens.peak,
-    searched: folded([label, episode.question_id, ...asked.flatMap((q) => [q.text, ...q.answers]), ...predictions].join("\n")),
+    searched: folded([label, episode.question_id, ...predictions,
+      ...asked.flatMap((question) => [question.text, ...question.answers])].join("\n")),
   };
 };
 
@@ -60,7 +61,8 @@ const filterBox = (name, [title, values]) => {
 };
 
 const buildFilters = () => byId("filters").append(
-  h("input", { id: "search", type: "search", placeholder: "Search questions and answers", "aria-label": "Search", oninput: refresh }),
+  h("input", { id: "search", type: "search", "aria-label": "Search", placeholder: "Search questions and answers",
+    oninput: refresh }),
   h("div", { class: "boxes" },
     Object.entries(FILTERS).map(([name, filter]) => filterBox(name, filter)),
     h("span", { class: "sort" },
@@ -99,7 +101,9 @@ const rowElement = (row, position) => {
     onclick: () => { choose(row.index); unfold(false); } },
     h("span", { class: `glyph ${TONES[row.result]}`, role: "img", "aria-label": row.result }, GLYPHS[row.result]),
     h("span", { class: "asked", dir: "auto" }, row.question),
-    h("span", { class: "about" }, h("bdi", {}, row.label), `${row.f1 === null ? "" : ` · F1 ${decimal(row.f1)}`} · ${plural(row.rounds, "round")} · peak ${whole(row.peak)}`,
+    h("span", { class: "about" }, h("bdi", {}, row.label),
+      row.f1 !== null && ` · F1 ${decimal(row.f1)}`,
+      ` · ${plural(row.rounds, "round")} · peak ${whole(row.peak)}`,
       row.failures.length > 0 && ` · ${row.failures.map(spaced).join(", ")}`));
   element.style.top = `${position * ROW}px`;
   return element;
@@ -148,27 +152,31 @@ const drawChart = () => {
     label: `Round ${number}: prompt ${whole(tokens.prompt)}, memory ${plural(tokens.memory, "token")}`,
     values: [tokens.prompt, tokens.memory],
   }));
-  box.replaceChildren(chart(columns, box.clientWidth, `Tokens by round. ${columns.map(({ label }) => label).join(". ")}`, (i) => goTo(i + 1)));
+  const label = `Tokens by round. ${columns.map((column) => column.label).join(". ")}`;
+  box.replaceChildren(chart(columns, box.clientWidth, label, (i) => goTo(i + 1)));
   box.querySelectorAll(".column")[round - 1]?.classList.add("chosen");
 };
 
 const coming = (episode) => episode.final_view.length > 0 &&
   h("details", { class: "box", open: !isFinished(episode) },
-    h("summary", {}, h("h3", {}, isFinished(episode) ? "What the agent would have seen next" : "What the agent sees next")),
+    h("summary", {}, h("h3", {}, `What the agent ${isFinished(episode) ? "would have seen" : "sees"} next`)),
     segments(episode.final_view, episode.rounds.length + 1));
 
 const drawRounds = (entry) => {
-  if (!entry.episode.rounds.length) return h("p", { class: "empty" }, "No round has been played.");
+  if (!entry.episode.rounds.length) return [h("p", { class: "empty" }, "No round has been played.")];
   return [
     h("section", { class: "box", "aria-label": "Rounds" },
       h("h3", {}, "Rounds ", h("small", {}, "S search · A answer · ! invalid · ★ gold evidence retrieved")),
       strip(entry),
       h("div", { id: "chart" }),
-      h("p", { class: "legend" }, h("span", { class: "key key-0" }), "prompt tokens ", h("span", { class: "key key-1" }), "memory tokens")),
+      h("p", { class: "legend" },
+        h("span", { class: "key key-0" }), "prompt tokens ", h("span", { class: "key key-1" }), "memory tokens")),
     h("nav", { id: "stepper", "aria-label": "Step through the rounds" },
-      h("button", { id: "back", type: "button", onclick: () => goTo(round - 1), "aria-label": "Previous round" }, "←"),
+      h("button", { id: "back", type: "button", "aria-label": "Previous round", onclick: () => goTo(round - 1) },
+        "←"),
       h("p", { id: "where", "aria-live": "polite" }),
-      h("button", { id: "forth", type: "button", onclick: () => goTo(round + 1), "aria-label": "Next round" }, "→")),
+      h("button", { id: "forth", type: "button", "aria-label": "Next round", onclick: () => goTo(round + 1) },
+        "→")),
     h("article", { id: "round", class: "box", "aria-label": "Round" }),
   ];
 };
@@ -189,13 +197,15 @@ function goTo(number) {
     else step.removeAttribute("aria-current");
     if (i === round - 1 && byId("strip").contains(document.activeElement)) step.focus();
   });
-  document.querySelectorAll("#chart .column").forEach((column, i) => column.classList.toggle("chosen", i === round - 1));
+  const columns = byId("chart").querySelectorAll(".column");
+  columns.forEach((column, i) => column.classList.toggle("chosen", i === round - 1));
 }
 
 /** Show an entry, by its place in the data. */
 function choose(index, number = 1) {
   at = { ...unpacked(entries[index], data), index };
-  byId("episode").replaceChildren(...fill(h("div"), {}, [overview(at, words), drawRounds(at), coming(at.episode), settings(at.episode)]).children);
+  const parts = [overview(at, words), drawRounds(at), coming(at.episode), settings(at.episode)];
+  byId("episode").replaceChildren(...parts.flat().filter(Boolean));
   goTo(number);
   drawChart(); // last, when the page has its scroll bar
   reveal();
