@@ -22,7 +22,9 @@ from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Se
 
 _BANK_TAGS = ("memory_write", "memory_read", "memory_merge", "memory_discard")
 _NAMES = ("mem", "think", "search", "tool_call", "answer", "information")
-_TAG = re.compile(r"<\s*(/\s*)?(" + "|".join((*_BANK_TAGS, *_NAMES)) + r")\b([^<>]*)>", re.IGNORECASE)
+_OPEN = r"<\s*(/\s*)?(" + "|".join((*_BANK_TAGS, *_NAMES)) + r")\b"
+_TAG = re.compile(_OPEN + r"([^<>]*)>", re.IGNORECASE)
+_TAG_START = re.compile(_OPEN, re.IGNORECASE)
 
 _ROLES: dict[str, Role] = {"mem": "mem", "search": "call", "tool_call": "call", "answer": "answer"}
 _ACTIONS = frozenset({"search", "tool_call", "answer"})
@@ -254,8 +256,14 @@ def _json_list(text: str) -> tuple[str, ...] | None:
 
 
 def neutralise(text: str) -> str:
-    """Make every protocol tag in a text inert: `<answer>` becomes `‹answer›`; any other "<" is left alone."""
-    return _TAG.sub(lambda tag: f"‹{tag[0][1:-1]}›", text) if "<" in text else text
+    """Make every protocol tag in a text inert: `<answer>` becomes `‹answer›`; any other "<" is left alone.
+
+    Where a tag inside a tag (`<answer<mem>>`) would let the outer one live on, every beginning of one goes.
+    """
+    if "<" not in text:
+        return text
+    safe = _TAG.sub(lambda tag: f"‹{tag[0][1:-1]}›", text)
+    return _TAG_START.sub(lambda start: f"‹{start[0][1:]}", safe) if _TAG.search(safe) else safe
 
 
 def render_question(questions: Sequence[str]) -> str:

@@ -108,8 +108,8 @@ def revive(snapshot: Snapshot, questions: tuple[Question, ...], count: TokenCoun
         tracker=diagnostics.start(questions),
         **{name: getattr(snapshot, name) for name in _SAME},
     )
-    views = [round.view for round in snapshot.rounds[1:]] + [snapshot.view]
-    for round, view in zip(snapshot.rounds, views, strict=True):
+    views = [*(round.view for round in snapshot.rounds), snapshot.view]
+    for round, view in zip(snapshot.rounds, views[1:], strict=True):
         play.view = view
         play.tracker = follow(play, round.action, round.hits, round.memory)
         play.rounds.append(round)

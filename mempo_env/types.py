@@ -146,12 +146,18 @@ class Completion(str):
         finish_reason: FinishReason = "",
         calls: Sequence[Call] = (),
     ) -> Completion:
-        """Make a completion; ids and log-probabilities must have the same length where both are given."""
+        """Make a completion.
+
+        Halves of characters (lone surrogates), which no UTF-8 file could hold, become "?".
+
+        Raises:
+            ValueError: if log-probabilities are given, but not one for each token.
+        """
         if logprobs and len(logprobs) != len(token_ids):
             raise ValueError(
                 f"wanted one log-probability a token, got {len(logprobs)} for {len(token_ids)} tokens"
             )
-        self = super().__new__(cls, text)
+        self = super().__new__(cls, text if text.isascii() else text.encode("utf-8", "replace").decode())
         self.token_ids = tuple(token_ids)
         self.logprobs = tuple(logprobs)
         self.finish_reason = finish_reason

@@ -1,0 +1,112 @@
+"""Evidence seen, kept and lost, and the first reason for a failure; all by hand on the small world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small import PASSAGES, answer, make, question, search
+
+from mempo_env.questions.set import QuestionSet
+from mempo_env.types import Diagnostics, Evidence, Question
+
+VERNE, BAY = search("Aldo Verne"), search("Marrow Bay", "Verne was born in Marrow Bay")
+
+KEEP = search("y", "Marrow Bay: Ines Calder")
+
+
+def run(*actions: str, **kwargs: Any) -> dict[str, Any]:
+    """The last info of an episode on question 0: Verne -> Marrow Bay -> Ines Calder."""
+    env = make(**kwargs)
+    env.reset(options={"question_id": "q0"})
+    for action in actions:
+        info = env.step(action)[4]
+    return info
+
+
+def test_diagnostics_round_by_round() -> None:
+    env = make()
+    _, info = env.reset(options={"question_id": "q0"})
+    assert info["diagnostics"] == Diagnostics(0.0, 0.0, 0, (False,), (False,), False)
+    expected = [
+        (search("Bela Quist"), Diagnostics(0.0, 0.0, 0, (False,), (False,), False)),
+        (search("Aldo Verne"), Diagnostics(0.5, 0.5, 0, (False,), (False,), False)),
+        # Round 3 does not write the bridge down: it goes with the step.
+        (search("Bela Quist"), Diagnostics(0.5, 0.0, 1, (False,), (False,), True)),
+        (search("aldo verne!", "town: ?"), Diagnostics(0.5, 0.5, 0, (False,), (False,), True)),
+        (search("Marrow Bay", "town: Marrow Bay"), Diagnostics(1.0, 1.0, 0, (True,), (False,), False)),
+        (
+            search("Kettle Works", "Marrow Bay: Ines Calder"),
+            Diagnostics(1.0, 1.0, 0, (True,), (True,), False),
+        ),
+        (search("the kettle works", "nothing"), Diagnostics(1.0, 0.0, 2, (True,), (False,), True)),
+    ]
+    for action, wanted in expected:
+        assert env.step(action)[4]["diagnostics"] == wanted, action
+
+
+@pytest.mark.parametrize(
+    ("actions", "reason"),
+    [
+        ([answer("x")], "not_retrieved"),
+        ([VERNE, answer("x")], "not_retrieved"),
+        ([VERNE, search("Marrow Bay"), answer("x", "m")], "retrieved_not_kept"),
+        ([VERNE, BAY, search("y", "nothing"), answer("x")], "retrieved_not_kept"),
+        (
+            [VERNE, BAY, search("y", "Marrow Bay: Ines Calder"), search("z", "gone"), answer("x")],
+            "kept_then_lost",
+        ),
+        ([VERNE, BAY, answer("Mayor Ines Calder!")], "wrong_form"),
+        ([VERNE, BAY, answer("Ínes Calder")], "wrong_form"),
+        ([VERNE, BAY, answer("Tomas Reve")], "kept_not_used"),
+        ([VERNE, BAY, answer("Ines Calder")], None),
+        ([answer("Ines Calder")], None),
+    ],
+)
+def test_the_first_reason_that_holds(actions: list[str], reason: str | None) -> None:
+    assert run(*actions)["failure"] == (reason,)
+
+
+def test_full_history_keeps_what_it_has_seen() -> None:
+    info = run(VERNE, search("Marrow Bay"), search("y"), answer("x"), context="full", memory="none")
+    assert info["failure"] == ("kept_not_used",)
+
+
+def test_without_a_memory_the_window_decides() -> None:
+    info = run(VERNE, search("Marrow Bay"), answer("x"), context="last_step", memory="none")
+    assert info["failure"] == ("retrieved_not_kept",)
+
+
+def test_reasons_are_given_for_each_objective() -> None:
+    env = make(objectives=2)
+    env.reset(options={"question_id": "q0+q1"})
+    env.step(VERNE)
+    env.step(BAY)
+    info = env.step(answer("1. Ines Calder\n2. Ines Calder"))[4]
+    assert info["failure"] == (None, "not_retrieved")
+
+
+def test_yes_and_no_are_never_looked_for_in_texts() -> None:
+    q = Question(
+        id="yn",
+        text="Is it?",
+        answers=("yes",),
+        evidence=(Evidence("p4", "Kettle Works", (PASSAGES[4].text.split(". ")[1],)),),
+    )
+    env = make(dataset=QuestionSet([q, question(1)]))
+    env.reset(options={"question_id": "yn"})
+    info = env.step(search("Kettle Works"))[4]
+    assert info["diagnostics"].answer_in_retrieved == (None,)
+    # No key phrase: half of the content words outside the title ("founded 1950", "they" is no content).
+    info = env.step(search("Bela Quist", "the works were founded in 1950"))[4]
+    assert info["diagnostics"].evidence_kept == 1.0
+    info = env.step(search("Bela Quist", "founded sometime"))[4]
+    assert info["diagnostics"].evidence_kept == 1.0
+    info = env.step(search("Bela Quist", "a factory"))[4]
+    assert (info["diagnostics"].evidence_kept, info["diagnostics"].facts_lost) == (0.0, 1)
+
+
+def test_a_guess_in_memory_is_no_kept_fact() -> None:
+    info = run(search("Kettle Works"), search("Kettle Works", "the mayor is Ines Calder"))
+    assert info["diagnostics"].answer_in_memory == (True,)
+    assert (info["diagnostics"].evidence_recall, info["diagnostics"].evidence_kept) == (0.0, 0.0)
