@@ -352,6 +352,7 @@ def _lives(draft: Draft) -> None:
         if chance.random() < 0.75:
             draft.tell(person, school=chance.choice(draft.of("university")))
         older = [other for other in people if 8 <= born - year_of(facts, other, "born") <= 40]
+        older = [other for other in older if other.name != person.twin]
         if older and chance.random() < 0.6:
             draft.tell(person, teacher=chance.choice(older))
         firm = chance.choice(firms)

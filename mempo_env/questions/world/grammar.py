@@ -242,6 +242,9 @@ ASIDES: Mapping[str, tuple[str, ...]] = {
         "{S} quarrelled for years with {person}.",
         "{S} turned down an invitation to move to {town}.",
         "{S} kept bees and collected {things}.",
+        "{S} lost {his} savings in {year} and never spoke of it.",
+        "A house with a garden in {town} is wrongly said to be {his} design.",
+        "{S} learned the violin late and played it badly.",
     ),
     "town": (
         "A road of {n} kilometres leads to {town}.",

@@ -47,7 +47,10 @@ RELATIONS: Mapping[str, Relation] = {
         ("What is {x} best known for?",),
         ("the work that {x} is best known for",),
     ),
-    "region": Relation(("In which region is {x}?", "Which region is home to {x}?"), ("the region of {x}",)),
+    "region": Relation(
+        ("In which region is {x}?", "Which region is home to {x}?"),
+        ("the region of {x}", "the region where {x} lies"),
+    ),
     "population": Relation(("How many inhabitants does {x} have?", "What is the population of {x}?")),
     "charter": Relation(("In what year did {x} receive its charter?", "When was {x} granted a charter?")),
     "mayor": Relation(("Who was the longest-serving mayor of {x}?",), ("the longest-serving mayor of {x}",)),
