@@ -1,0 +1,44 @@
+# Two targets set up and run everything on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUNS ?= runs
+
+export OMP_WAIT_POLICY := PASSIVE
+
+.PHONY: demo test lint speed format clean
+
+demo: $(VENV)/.core  ## compare the agents on the synthetic Wikipedia; no torch, a minute
+	$(BIN)/mempo demo --out $(RUNS)/demo
+
+test: $(VENV)/.dev lint  ## lint, types, the import rule and all tests
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+speed: $(VENV)/.dev  ## side by side with skyrl-gym and gem-llm, each in its own environment
+	$(BIN)/python -m mempo_benchmarks.speed --out $(RUNS)/speed
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) $(RUNS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@ $(VENV)/.core
