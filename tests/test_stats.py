@@ -10,7 +10,7 @@ from mempo_benchmarks.stats import (
     Interval,
     mean_interval,
     mean_intervals,
-    paired_difference,
+    paired_differences,
     pareto_front,
     wilson,
 )
@@ -154,21 +154,21 @@ def test_bounds_are_ordered_within_the_data_and_move_with_it(values: list[float]
 def test_a_paired_difference_is_that_of_the_pairs() -> None:
     rng = np.random.default_rng(8)
     hard = rng.normal(0, 10, 100)
-    a = {f"q{i}": float(hard[i] + 1 + rng.normal(0, 0.1)) for i in range(100)}
-    b = {f"q{i}": float(hard[i]) for i in reversed(range(100))}
-    interval = paired_difference(a, b)
-    assert interval.value == pytest.approx(1, abs=0.05)
+    a = {f"q{i}": [float(hard[i] + 1 + rng.normal(0, 0.1)), 1.0] for i in range(100)}
+    b = {f"q{i}": [float(hard[i]), 0.5] for i in reversed(range(100))}
+    noisy, constant = paired_differences(a, b)
+    assert noisy.value == pytest.approx(1, abs=0.05)
     # Unpaired, the spread of the questions (10) would give a half width of about 2.8.
-    assert interval.high - interval.low < 0.1  # type: ignore[operator]
-    mirrored = paired_difference(b, a)
-    assert mirrored.value == pytest.approx(-interval.value)
+    assert noisy.high - noisy.low < 0.1  # type: ignore[operator]
+    assert constant == Interval(0.5, 0.5, 0.5)
+    assert paired_differences(b, a)[0].value == pytest.approx(-noisy.value)
 
 
 def test_a_paired_difference_refuses_what_has_no_partner() -> None:
     with pytest.raises(ResultsError, match=r"got 2 and 1; 1 have no partner, 'q2' among them"):
-        paired_difference({"q1": 1.0, "q2": 0.0}, {"q1": 1.0})
+        paired_differences({"q1": [1.0], "q2": [0.0]}, {"q1": [1.0]})
     with pytest.raises(ResultsError, match="same questions"):
-        paired_difference({}, {})
+        paired_differences({}, {})
 
 
 def test_the_front_holds_what_nothing_beats() -> None:

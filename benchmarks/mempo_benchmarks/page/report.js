@@ -53,7 +53,7 @@ const table = ({ arms, metrics }) => {
   const body = h("tbody", {}, arms.map((arm) => armRow(arm, metrics)));
   const compare = (a, b) => (a === null) - (b === null) || (typeof a === "string" ? a.localeCompare(b) : a - b);
   const sort = (column, head) => {
-    const down = head.getAttribute("aria-sort") === (column.label === "agent" ? "ascending" : null) || head.getAttribute("aria-sort") === "ascending";
+    const now = head.getAttribute("aria-sort"), down = now === "ascending" || (now === null && column.label !== "agent");
     const order = [...arms].sort((a, b) => {
       const [p, q] = [column.of(a), column.of(b)];
       return p === null || q === null ? compare(p, q) : (down ? -1 : 1) * compare(p, q);

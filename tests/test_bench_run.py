@@ -1,0 +1,448 @@
+"""The benchmark runner: what it plays, and that a row is written once whatever happens."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+from mempo_agents import AGENTS
+from mempo_agents.base import Context
+from mempo_benchmarks.journal import discard, open_run
+from mempo_benchmarks.results import PLAN, RESULTS, FullRow, Plan, Row, read_plan, read_rows
+from mempo_benchmarks.run import bench, make_plan
+from runs import rows
+
+from mempo_env.cli import main
+from mempo_env.errors import ConfigError, MempoError, ResultsError, RetrieverError
+from mempo_env.types import Failure, Hit, StopReason
+
+MEMPO = (sys.executable, "-c", "from mempo_env.cli import main; raise SystemExit(main())")
+EPISODES = 12
+COMMAND = ("bench", "run", "--dataset", "synthetic", "--agents", "react,mempo", "--objectives", "4")
+RUN = (*COMMAND, "--questions", str(EPISODES), "--out")
+AGENTS_RUN = ["empty", "random", "react", "mempo", "oracle"]
+
+
+def mempo(*args: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MEMPO, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code and standard error."""
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+def small_plan(**kwargs: object) -> Plan:
+    return make_plan("synthetic", ["mempo"], questions=6, **kwargs)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert main([*RUN, str(run)]) == 0
+    return run
+
+
+# --- What it plays -----------------------------------------------------------------------------------------
+
+
+def test_every_agent_plays_every_question_and_floors_and_ceiling_are_among_them(whole: Path) -> None:
+    found = rows(whole)
+    assert [arm.agent for arm in read_plan(whole).arms] == AGENTS_RUN
+    assert {(row.agent, row.index) for row in found} == {(a, i) for a in AGENTS_RUN for i in range(EPISODES)}
+    assert len(found) == len(AGENTS_RUN) * EPISODES
+
+
+def test_questions_are_the_first_of_the_split_in_order(whole: Path) -> None:
+    import gymnasium as gym
+
+    questions = gym.make("MemPO-SearchQA-v0", split="dev").unwrapped.questions  # type: ignore[attr-defined]
+    ids = [question.id for question in questions]
+    assert read_plan(whole).questions == tuple("+".join(ids[4 * i : 4 * i + 4]) for i in range(EPISODES))
+    for row in rows(whole):
+        assert row.question_id == read_plan(whole).questions[row.index] == row.episode.question_id
+
+
+def test_a_row_says_what_its_episode_says(whole: Path) -> None:
+    for row in rows(whole):
+        episode = row.episode
+        assert (row.em, row.f1, row.em_relaxed) == (
+            episode.score.em,
+            episode.score.f1,
+            episode.score.em_relaxed,
+        )
+        assert (row.peak, row.total, row.dependency) == (
+            episode.tokens.peak,
+            episode.tokens.total,
+            episode.tokens.dependency,
+        )
+        assert row.rounds == len(episode.rounds) == len(row.prompt_tokens)
+        assert row.total == sum(row.prompt_tokens) + sum(played.tokens.output for played in episode.rounds)
+        assert row.evidence_recall == episode.rounds[-1].diagnostics.evidence_recall
+        if row.rounds > 1:
+            assert row.evidence_kept == episode.rounds[-2].diagnostics.evidence_kept
+
+
+def test_an_agent_plays_in_the_environment_it_asks_for(whole: Path) -> None:
+    contexts = {row.agent: row.episode.settings["context"] for row in rows(whole)}
+    assert contexts["react"] == "full"
+    assert contexts["mempo"] != "full"
+    marks = {row.agent: row.fingerprints for row in rows(whole)}
+    assert marks["react"].settings != marks["mempo"].settings
+    assert len({(mark.data, mark.index, mark.scorer, mark.code) for mark in marks.values()}) == 1
+
+
+def test_the_number_of_environments_changes_nothing(tmp_path: Path) -> None:
+    plan = small_plan()
+    bench(plan, tmp_path / "one", num_envs=1)
+    bench(plan, tmp_path / "many", num_envs=5)
+    assert rows(tmp_path / "one") == rows(tmp_path / "many")
+
+
+def test_more_questions_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"questions: wanted 1 to \d+, what split 'dev' has, got 100,000"):
+        make_plan("synthetic", [], questions=100_000)
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        (("--agents", "mempoo"), "did you mean 'mempo'"),
+        (("--split", "deu"), "did you mean 'dev'"),
+        (("--dataset", "/nowhere"), "wanted 'synthetic'"),
+        (("--questions", "0"), "wanted 1 to"),
+        (("--objectives", "0"), "objectives"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    args: tuple[str, str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMMAND, *args, "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Failures are results ----------------------------------------------------------------------------------
+
+
+class _Faulty:
+    """Fails in two ways, else answers."""
+
+    name = "faulty"
+    env_kwargs: Mapping[str, object] = MappingProxyType({})
+    fingerprint = "faulty-1"
+
+    def act(self, contexts: Sequence[Context]) -> list[str | Exception]:
+        faults: dict[int, Exception] = {1: ValueError("broken"), 2: TimeoutError("late")}
+        return [faults.get(int(context.question_id[-1]) % 3, "<answer>x</answer>") for context in contexts]  # type: ignore[misc]
+
+
+def test_failed_episodes_are_rows_and_are_not_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(AGENTS, "faulty", lambda _: _Faulty())
+    plan = make_plan("synthetic", ["faulty"], questions=9)
+    bench(plan, tmp_path / "run")
+    found = [row for row in rows(tmp_path / "run") if row.agent == "faulty"]
+    assert len(found) == 9
+    reasons = {row.stop_reason for row in found}
+    assert reasons == {StopReason.ANSWERED, StopReason.AGENT_ERROR, StopReason.TIMEOUT}
+    for row in found:
+        if row.stop_reason is not StopReason.ANSWERED:
+            assert (row.em, row.rounds, row.evidence_recall, row.failure) == (
+                0,
+                0,
+                0,
+                (Failure.OUT_OF_BUDGET,),
+            )
+            assert "broken" in row.episode.stop_detail or "late" in row.episode.stop_detail
+    before = (tmp_path / "run" / RESULTS).read_bytes()
+    bench(plan, tmp_path / "run")
+    assert (tmp_path / "run" / RESULTS).read_bytes() == before
+
+
+class _Down:
+    fingerprint = "down"
+
+    def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+        raise RetrieverError("refused")
+
+
+def test_episodes_whose_retriever_failed_are_masked_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mempo_env.retrieval import RETRIEVERS
+
+    monkeypatch.setitem(RETRIEVERS, "down", lambda corpus, folder: _Down())
+    bench(small_plan(retriever="down"), tmp_path / "run")
+    for row in rows(tmp_path / "run"):
+        if row.agent == "empty":
+            assert (row.stop_reason, row.masked) == (StopReason.ANSWERED, False)
+        else:
+            assert (row.stop_reason, row.masked) == (StopReason.RETRIEVER_ERROR, True)
+            assert row.failure == (Failure.ENVIRONMENT,)
+
+
+# --- Killed, and gone on with ------------------------------------------------------------------------------
+
+
+def test_killed_again_and_again_no_row_is_lost_or_doubled(whole: Path, tmp_path: Path) -> None:
+    run, kills, undecided = tmp_path / "run", 0, 0
+    size = (whole / RESULTS).stat().st_size
+    for share in (0.0, 0.02, 0.2, 0.45, 0.7, 0.85):
+        process = mempo(*RUN, run, "--num-envs", "3")
+        while process.poll() is None:
+            if (run / RESULTS).exists() and (run / RESULTS).stat().st_size >= share * size:
+                process.kill()
+                break
+            time.sleep(0.001)
+        code, _ = ended(process)
+        kills += code == -signal.SIGKILL
+        undecided += code not in (0, -signal.SIGKILL)
+        lines = (run / RESULTS).read_bytes().splitlines() if (run / RESULTS).exists() else []
+        assert len(lines) <= len(AGENTS_RUN) * EPISODES
+    assert kills >= 4
+    assert not undecided
+    assert ended(mempo(*RUN, run))[0] == 0
+    assert rows(run) == rows(whole)
+
+
+@pytest.mark.parametrize(
+    "keep", [1, 200, -2, -1], ids=["a byte", "a start", "all but two", "all but its end"]
+)
+def test_a_torn_last_line_is_cut_off_and_played_again(whole: Path, tmp_path: Path, keep: int) -> None:
+    run = copy(whole, tmp_path)
+    *lines, last = (run / RESULTS).read_bytes().splitlines(keepends=True)
+    (run / RESULTS).write_bytes(b"".join(lines) + last[:keep])
+    assert len(rows(run)) == len(lines)
+    assert main([*RUN, str(run)]) == 0
+    assert rows(run) == rows(whole)
+
+
+def test_rows_that_are_missing_are_played_with_the_seeds_that_they_had(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path)
+    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
+    (run / RESULTS).write_bytes(b"".join(lines[::3]))
+    assert main([*RUN, str(run)]) == 0
+    assert rows(run) == rows(whole)
+
+
+def test_seeds_of_an_episode_are_its_index_not_its_place_among_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mempo_benchmarks.run as runner
+
+    asked: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
+    play = runner.episodes
+
+    def spy(agent, question_ids, **kwargs):  # type: ignore[no-untyped-def]
+        asked.append((tuple(question_ids), tuple(kwargs["seed"])))
+        return play(agent, question_ids, **kwargs)
+
+    monkeypatch.setattr(runner, "episodes", spy)
+    plan = small_plan(seed=40)
+    bench(plan, tmp_path / "run")
+    lines = (tmp_path / "run" / RESULTS).read_bytes().splitlines(keepends=True)
+    lost = [i for i, line in enumerate(lines) if json.loads(line)["index"] in (1, 4)]
+    (tmp_path / "run" / RESULTS).write_bytes(b"".join(x for i, x in enumerate(lines) if i not in lost))
+    asked.clear()
+    bench(plan, tmp_path / "run")
+    assert set(asked) == {((plan.questions[1], plan.questions[4]), (41, 44))}
+
+
+def test_a_run_that_is_whole_plays_nothing(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path)
+    before = (run / RESULTS).read_bytes()
+    assert main([*RUN, str(run)]) == 0
+    assert (run / RESULTS).read_bytes() == before
+
+
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    limit = (whole / RESULTS).stat().st_size // 2 + 1_000
+    process = subprocess.Popen(
+        [*MEMPO, *RUN, str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    code, error = ended(process)
+    complaints = [line for line in error.splitlines() if line.startswith("mempo:")]
+    assert code == 2
+    assert len(complaints) == 1
+    assert f"{run / RESULTS}: could not be written (File too large)" in complaints[0]
+    assert "Traceback" not in error
+    assert (run / RESULTS).read_bytes().endswith(b"\n")
+    assert 0 < len(rows(run)) < len(rows(whole))
+    assert main([*RUN, str(run)]) == 0
+    assert rows(run) == rows(whole)
+
+
+def test_a_place_that_can_not_be_written_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert main([*RUN, str(tmp_path / "file" / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "could not be written (Not a directory)" in error
+    assert error.count("\n") == 1
+
+
+# --- Of another run, in use, edited ------------------------------------------------------------------------
+
+
+def test_other_settings_are_refused_and_named(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copy(whole, tmp_path)
+    before = (run / RESULTS).read_bytes()
+    assert main([*RUN, str(run), "--top-k", "5", "--seed", "7"]) == 2
+    assert "there / here: seed 0 / 7; top_k 3 / 5)" in capsys.readouterr().err
+    assert main([*RUN, str(run), "--questions", "13"]) == 2
+    assert "episodes 12 [" in capsys.readouterr().err
+    assert main([*RUN, str(run), "--agents", "react"]) == 2
+    assert (
+        "agents empty, random, react, mempo, oracle / empty, random, react, oracle" in capsys.readouterr().err
+    )
+    assert (run / RESULTS).read_bytes() == before
+
+
+@pytest.mark.parametrize("field", ["data", "index", "scorer", "code"])
+def test_other_data_or_code_is_refused_and_named(whole: Path, tmp_path: Path, field: str) -> None:
+    run = copy(whole, tmp_path)
+    plan = json.loads((run / PLAN).read_text())
+    plan[field] = "00ff"
+    (run / PLAN).write_text(json.dumps(plan))
+    with pytest.raises(ResultsError, match=f"there / here: {field} 00ff / "), open_run(run, read_plan(whole)):
+        pass
+
+
+def test_a_second_process_is_refused(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path)
+    with open_run(run, read_plan(run)):
+        code, error = ended(mempo(*RUN, run))
+    assert code == 2
+    assert error == (
+        f"mempo: {run}: another process is writing to this run; wait until it ends, or choose another --out\n"
+    )
+    assert ended(mempo(*RUN, run))[0] == 0
+
+
+def test_of_two_processes_that_start_together_one_writes_the_run(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    codes = sorted(ended(process)[0] for process in [mempo(*RUN, run), mempo(*RUN, run)])
+    assert codes in ([0, 2], [0, 0])  # the second may come after the first is done
+    assert rows(run) == rows(whole)
+
+
+def edit_value(lines: list[bytes]) -> None:
+    assert b'"em":0.0' in lines[2]
+    lines[2] = lines[2].replace(b'"em":0.0', b'"em":1.0', 1)
+
+
+def edit_check(lines: list[bytes]) -> None:
+    lines[2] = lines[2][:-5] + (b"0" if lines[2][-5:-4] != b"0" else b"1") + lines[2][-4:]
+
+
+def cut(lines: list[bytes]) -> None:
+    lines[2] = lines[2][: len(lines[2]) // 2] + b"\n"
+
+
+def empty(lines: list[bytes]) -> None:
+    lines[2] = b"\n"
+
+
+def binary(lines: list[bytes]) -> None:
+    lines[2] = b"\xff\x00\n"
+
+
+@pytest.mark.parametrize("damage", [edit_value, edit_check, cut, empty, binary])
+def test_an_edited_line_is_refused_by_its_number(
+    whole: Path, tmp_path: Path, damage, capsys: pytest.CaptureFixture[str]
+) -> None:  # type: ignore[no-untyped-def]
+    run = copy(whole, tmp_path)
+    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
+    damage(lines)
+    (run / RESULTS).write_bytes(b"".join(lines))
+    for command in ([*RUN, str(run)], ["bench", "report", str(run)], ["view", str(run)]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert f"{run / RESULTS}:3: wanted a result as it was written" in error
+        assert "remove the line and run the same" in error
+        assert error.count("\n") == 1
+    assert (run / RESULTS).read_bytes() == b"".join(lines)
+    del lines[2]  # what the message says
+    (run / RESULTS).write_bytes(b"".join(lines))
+    assert main([*RUN, str(run)]) == 0
+    assert rows(run) == rows(whole)
+
+
+def test_a_line_twice_is_refused(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path)
+    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
+    (run / RESULTS).write_bytes(b"".join([*lines, lines[4]]))
+    with pytest.raises(ResultsError, match=rf":{len(lines) + 1}: a second result .* the first is in line 5"):
+        list(read_rows(run, read_plan(run), Row))
+
+
+def test_a_line_of_another_run_is_refused(whole: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    bench(small_plan(objectives=4, top_k=2), other)
+    run = copy(whole, tmp_path)
+    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
+    lines[0] = (other / RESULTS).read_bytes().splitlines(keepends=True)[0]
+    (run / RESULTS).write_bytes(b"".join(lines))
+    with pytest.raises(ResultsError, match=r":1: 'empty', episode 0 .* is not of the run that run.json"):
+        list(read_rows(run, read_plan(run), FullRow))
+
+
+def test_results_without_a_plan_are_refused(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path)
+    (run / PLAN).unlink()
+    with (
+        pytest.raises(ResultsError, match=r"holds results.jsonl without run.json"),
+        open_run(run, read_plan(whole)),
+    ):
+        pass
+    with pytest.raises(ResultsError, match=r"found no run.json"):
+        read_plan(run)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"dataset": 3}', b"\xff"])
+def test_a_plan_that_was_edited_is_refused(whole: Path, tmp_path: Path, text: bytes) -> None:
+    run = copy(whole, tmp_path)
+    (run / PLAN).write_bytes(text)
+    with pytest.raises(ResultsError, match=r"run.json: .* run again"):
+        read_plan(run)
+
+
+def test_a_run_that_is_discarded_is_gone_unless_it_is_in_use(whole: Path, tmp_path: Path) -> None:
+    run = copy(whole, tmp_path)
+    with open_run(run, read_plan(run)), pytest.raises(MempoError, match="another process"):
+        discard(run)
+    discard(run)
+    assert list(run.iterdir()) == []
+    discard(run)
+
+
+def copy(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "copy"))
