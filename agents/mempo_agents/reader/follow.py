@@ -19,12 +19,19 @@ class Outcome(Struct, frozen=True):
         queries: What to search for, in this order, where something is missing.
         support: The sentences that were used, under the titles of their articles.
         guess: The best answer if no more is to be found; empty if there is none.
+        again: Searches made before that must be remembered, or they would be made again.
     """
 
     values: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
     support: tuple[Article, ...] = ()
     guess: str = ""
+    again: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> str:
+        """The value, or else the guess."""
+        return self.values[0] if self.values else self.guess
 
 
 def follow(plan: Plan, library: Library) -> Outcome:

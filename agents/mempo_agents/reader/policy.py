@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from mempo_agents.base import Context
-from mempo_agents.reader.follow import Outcome, follow
+from mempo_agents.reader.follow import Outcome
 from mempo_agents.reader.library import Library
-from mempo_agents.reader.plans import understand
+from mempo_agents.reader.solve import solve
 from mempo_agents.reader.text import key
 from mempo_agents.scripted import Scripted
 from mempo_agents.view import (
@@ -52,30 +52,24 @@ def write(context: Context, remembers: bool) -> str:
     view = look(context)
     states = _states(view)
     library = Library((*view.articles, *(article for state in states for article in state.learned)))
-    seen = frozenset(map(key, view.queries))
-    notes: list[tuple[int, str]] = []
     answers = {i: state.answer for i, state in enumerate(states) if state.answer}
-    query = ""
+    query, working = "", []
     for i in _order(view, len(states)):
         if i in answers:
             continue
-        outcome = solve(view.questions[i], library)
-        query = (
-            ""
-            if outcome.values or view.last_round
-            else _fresh(outcome, seen.union(map(key, states[i].asked)))
-        )
-        if query:
-            notes = _working(i, states[i], outcome, query)
+        asked = states[i].asked
+        seen = frozenset(map(key, (*asked, *view.queries)))
+        outcome = solve(view.questions[i], library, asked, seen)
+        if outcome.queries and not view.last_round:
+            query, working = outcome.queries[0], _working(i, asked, outcome)
             break
-        answers[i] = outcome.values[0] if outcome.values else outcome.guess or UNKNOWN
-    known = [(i, _ANSWER + answer) for i, answer in sorted(answers.items())]
-    new = [(i, note) for i, note in known if not states[i].answer]
-    text = write_notes([*(known if remembers else new), *notes])
-    if not query:
-        ordered = [answers.get(i, UNKNOWN) for i in range(len(states))]
-        return write_answers(ordered, memory=text) if remembers else write_answers(ordered, thought=text)
-    return write_search(query, memory=text) if remembers else write_search(query, thought=text)
+        answers[i] = outcome.answer or UNKNOWN
+    done = [(i, _ANSWER + answer) for i, answer in sorted(answers.items())]
+    notes = write_notes([*(note for note in done if remembers or not states[note[0]].answer), *working])
+    said = {"memory": notes} if remembers else {"thought": notes}
+    if query:
+        return write_search(query, **said)
+    return write_answers([answers.get(i, UNKNOWN) for i in range(len(states))], **said)
 
 
 def _states(view: View) -> list[State]:
@@ -91,7 +85,7 @@ def _states(view: View) -> list[State]:
         elif article is not None:
             learned.setdefault(i, []).append(article)
     return [
-        State(answers.get(i, ""), tuple(asked.get(i, ())), tuple(learned.get(i, ())))
+        State(answers.get(i, ""), tuple(dict.fromkeys(asked.get(i, ()))), tuple(learned.get(i, ())))
         for i in range(len(view.questions))
     ]
 
@@ -102,22 +96,11 @@ def _order(view: View, n: int) -> list[int]:
     return [(last + i) % n for i in range(n)]
 
 
-def _fresh(outcome: Outcome, asked: frozenset[str]) -> str:
-    """The first query that was not asked yet, as far as is in view."""
-    return next((query for query in outcome.queries if key(query) not in asked), "")
-
-
-def _working(i: int, state: State, outcome: Outcome, query: str) -> list[tuple[int, str]]:
-    """The notes on the question in hand."""
-    learned = dict.fromkeys(outcome.support)
-    asked = dict.fromkeys((*(q for q in state.asked if q in outcome.queries), query))
-    return [*((i, write_article(a)) for a in learned), *((i, _ASKED + q) for q in asked)]
-
-
-def solve(question: str, library: Library) -> Outcome:
-    """What the articles say to a question."""
-    plan = understand(question)
-    return follow(plan, library) if plan is not None else Outcome()
+def _working(i: int, asked: tuple[str, ...], outcome: Outcome) -> list[tuple[int, str]]:
+    """The notes on the question in hand: what was learned, and the searches that would be made again."""
+    learned = [write_article(article) for article in dict.fromkeys(outcome.support)]
+    searches = [query for query in asked if query in outcome.again]
+    return [(i, note) for note in (*learned, *(_ASKED + query for query in (*searches, outcome.queries[0])))]
 
 
 def reader_agent(regime: str) -> Scripted:

@@ -311,9 +311,7 @@ RELATIONS: dict[str, Relation] = {
         "premiere",
         "(?:first performed|premiere) in [^.]*? in {v}",
     ),
-    "librettist": _maker(
-        "librettist", "wrote the libretto of", "libretto (?:was written by|is by) {v}"
-    ),
+    "librettist": _maker("librettist", "wrote the libretto of", "libretto (?:was written by|is by) {v}"),
     "painter": _maker("painter", "painted", r"\bpainting by {v}", "painting made by {v}", "painted by {v}"),
     "painted": _date("was painted", "was {x} painted", "date of painting", "(?:painted|completed) in {v}"),
     "museum": Relation(

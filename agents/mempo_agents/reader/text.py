@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from mempo_env.retrieval.analysis import query_terms
 from mempo_env.scoring import fold, normalise
 
 _UPPER = "A-ZÀ-ÖØ-ÞĀĂĄĆČĎĐĒĖĘĚĞĢĪĮİĶĹĻĽŁŃŅŇŌŐŒŔŘŚŞŠŢŤŪŮŰŲŹŻŽ"
@@ -52,6 +53,12 @@ def key(name: str) -> str:
     return normalise(fold(name))
 
 
+def holds(text: str, name: str) -> bool:
+    """Whether a text, given as a key, has a name in it, whole."""
+    name = key(name)
+    return bool(name) and f" {name} " in f" {text} "
+
+
 def plain(title: str) -> str:
     """A title without what tells it from its namesakes in parentheses."""
     return _PARENTHESES.sub("", title).strip() or title
@@ -76,3 +83,9 @@ def quantity(text: str) -> float | None:
 def words(text: str) -> list[str]:
     """The words of a text in lower case."""
     return [word.lower() for word in _WORD.findall(text)]
+
+
+@lru_cache(maxsize=65_536)
+def stems(text: str) -> frozenset[str]:
+    """The stems of a text's content words, as the search engine has them."""
+    return frozenset(query_terms(text))
