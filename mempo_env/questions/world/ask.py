@@ -7,7 +7,7 @@ from random import Random
 
 from msgspec import Struct
 
-from mempo_env.questions.world.cluster import Cluster
+from mempo_env.questions.world.cluster import ALIAS, Cluster
 from mempo_env.questions.world.facts import Entity, Literal, Value
 from mempo_env.questions.world.phrases import CONDITIONS, FIRST, GROUPS, MAKERS, RELATIONS, SAME
 from mempo_env.types import Evidence, Question
@@ -80,18 +80,19 @@ def _draw(
 def _question(cluster: Cluster, draft: Draft, id: str) -> Question:
     sentences: dict[str, list[str]] = {}
     for entity, relation in draft.steps:
-        told = sentences.setdefault(entity.name, [])
-        if cluster.sentences[entity.name, relation] not in told:
-            told.append(cluster.sentences[entity.name, relation])
+        renamed = entity.alias in draft.mentions
+        told = [cluster.sentences[entity.name, key] for key in ([ALIAS] if renamed else []) + [relation]]
+        held = sentences.setdefault(entity.name, [])
+        held += [sentence for sentence in dict.fromkeys(told) if sentence not in held]
     twins = any(entity.twin for entity, _ in draft.steps)
-    renamed = any(mention not in cluster.entities for mention in draft.mentions)
+    renames = any(mention not in cluster.entities for mention in draft.mentions)
     return Question(
         id=id,
         text=draft.text,
         answers=draft.answers,
         split=cluster.split,
         kind=draft.kind,
-        level=("easy", "easy", "medium", "hard")[min(len(sentences) + twins + renamed, 4) - 1],
+        level=("easy", "easy", "medium", "hard")[min(len(sentences) + twins + renames, 4) - 1],
         hops=len(sentences),
         evidence=tuple(
             Evidence(cluster.passages[name].id, name, tuple(told)) for name, told in sentences.items()
@@ -123,6 +124,12 @@ def _having(cluster: Cluster, relation: str, kind: str = "") -> list[Entity]:
     ]
 
 
+def _described(chance: Random, relation: str, text: str, nested: bool) -> str:
+    """A phrase for the value of a relation of what the text names, or already describes (nested)."""
+    phrases = RELATIONS[relation].phrases
+    return chance.choice([each for each in phrases if not nested or each.endswith("{x}")]).format(x=text)
+
+
 def _bridge(hops: int) -> Form:
     """From a named thing over others, which the question only describes, to the answer."""
 
@@ -146,7 +153,7 @@ def _bridge(hops: int) -> Form:
                 text = chance.choice(RELATIONS[relation].questions).format(x=text)
                 return Draft("bridge", text, value.answers, (name,), tuple(steps))
             assert isinstance(value, Entity)
-            text, entity = chance.choice(RELATIONS[relation].phrases).format(x=text), value
+            text, entity = _described(chance, relation, text, nested=hop > 1), value
         return None
 
     return form
@@ -240,7 +247,7 @@ def _intersection(hops: int) -> Form:
                 if p not in members and _one(cluster, p, relation) == value
             ]
             like = chance.choice(likes) if likes else None
-            described = like and _described(chance, cluster, like, hops - 2, thing)
+            described = like and _introduced(chance, cluster, like, hops - 2, thing)
             if not like or not described:
                 return None
             fields["w"], start, before = described
@@ -254,7 +261,7 @@ def _intersection(hops: int) -> Form:
     return form
 
 
-def _described(
+def _introduced(
     chance: Random, cluster: Cluster, person: Entity, hops: int, but: Entity
 ) -> tuple[str, str, list[tuple[Entity, str]]] | None:
     """How to speak of a person, by name or over a work: the text, the name in it, the steps to the person."""
@@ -270,7 +277,7 @@ def _described(
         return None
     work, relation = chance.choice(works)
     text, name = _mention(chance, work)
-    return chance.choice(RELATIONS[relation].phrases).format(x=text), name, [(work, relation)]
+    return _described(chance, relation, text, nested=False), name, [(work, relation)]
 
 
 _FORMS: tuple[Form, ...] = (

@@ -19,6 +19,10 @@ SPLIT_OF: tuple[Split, ...] = (
 """The split of cluster i is entry i modulo 20: 14 train, 3 dev, 3 test; three clusters have all three."""
 
 
+ALIAS = "alias"
+"""Stands for a relation where a sentence tells a second name."""
+
+
 class Cluster(Struct, frozen=True, kw_only=True):
     """Fifty things, the facts about them, and the articles that tell the facts.
 
@@ -28,7 +32,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
         entities: The things, by name.
         facts: The values of each relation of each name.
         passages: The article of each thing, by name.
-        sentences: The sentence of (name, relation) that tells the fact, as it stands in the article.
+        sentences: The sentence of (name, relation) that tells the fact, as it stands in the article, and of
+            (name, ALIAS) the one that tells the second name.
     """
 
     number: int
@@ -80,6 +85,8 @@ class _Writer:
             if not sentences and entity.alias:
                 forms = grammar.ALIAS.get(entity.kind, grammar.ALIAS_OF_ORG)
             before = self._tell(entity, group, self.chance.choice(forms), before)
+            if not sentences and entity.alias:
+                self.sentences[entity.name, ALIAS] = before
             self.sentences.update({(entity.name, relation): before for relation in group})
             sentences.append(before)
         return " ".join([*sentences, *asides])

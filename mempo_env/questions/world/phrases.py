@@ -8,7 +8,10 @@ from msgspec import Struct
 
 
 class Relation(Struct, frozen=True):
-    """How to speak of the value of a relation of `{x}`: `phrases` name it, `questions` ask for it."""
+    """How to speak of the value of a relation of `{x}`: `phrases` name it, `questions` ask for it.
+
+    Phrases that end with `{x}` can be nested; the others stay readable around a plain name alone.
+    """
 
     questions: tuple[str, ...]
     phrases: tuple[str, ...] = ()
@@ -25,11 +28,11 @@ RELATIONS: Mapping[str, Relation] = {
     ),
     "deathplace": Relation(
         ("Where did {x} die?", "In which town did {x} die?"),
-        ("the town where {x} died",),
+        ("the town where {x} died", "the place of death of {x}"),
     ),
     "school": Relation(
         ("At which university did {x} study?", "Which university did {x} attend?"),
-        ("the university where {x} studied", "the university that {x} attended"),
+        ("the university where {x} studied", "the university attended by {x}"),
     ),
     "teacher": Relation(
         ("Who was the teacher of {x}?", "Who taught {x}?", "Whose pupil was {x}?"),
@@ -45,7 +48,7 @@ RELATIONS: Mapping[str, Relation] = {
     ),
     "work": Relation(
         ("What is {x} best known for?",),
-        ("the work that {x} is best known for",),
+        ("the work that {x} is best known for", "the best-known work of {x}"),
     ),
     "region": Relation(
         ("In which region is {x}?", "Which region is home to {x}?"),
@@ -60,14 +63,14 @@ RELATIONS: Mapping[str, Relation] = {
     "area": Relation(("How many square kilometres does {x} cover?",)),
     "mouth": Relation(
         ("In which town does {x} reach the sea?", "At which town does {x} flow into the sea?"),
-        ("the town where {x} flows into the sea",),
+        ("the town where {x} flows into the sea", "the town at the mouth of {x}"),
     ),
     "length": Relation(("How many kilometres long is {x}?",)),
     "founder": Relation(("Who founded {x}?", "Who was the founder of {x}?"), ("the founder of {x}",)),
     "founded": Relation(("In what year was {x} founded?", "When was {x} founded?")),
     "seat": Relation(
         ("In which town is {x} based?", "Where is {x} based?"),
-        ("the town where {x} is based",),
+        ("the town where {x} is based", "the town that is home to {x}"),
     ),
     "author": Relation(
         ("Who wrote {x}?", "Who is the author of {x}?"),
@@ -78,7 +81,10 @@ RELATIONS: Mapping[str, Relation] = {
         ("the company that published {x}", "the publisher of {x}"),
     ),
     "published": Relation(("In what year was {x} published?", "When was {x} first published?")),
-    "setting": Relation(("In which town is {x} set?", "Where is {x} set?"), ("the town where {x} is set",)),
+    "setting": Relation(
+        ("In which town is {x} set?", "Where is {x} set?"),
+        ("the town where {x} is set", "the setting of {x}"),
+    ),
     "director": Relation(
         ("Who directed {x}?", "Who is the director of {x}?"),
         ("the director of {x}", "the person who directed {x}"),
@@ -89,7 +95,8 @@ RELATIONS: Mapping[str, Relation] = {
     ),
     "released": Relation(("In what year was {x} released?", "When was {x} released?")),
     "source": Relation(
-        ("Which novel is {x} based on?", "On which novel is {x} based?"), ("the novel on which {x} is based",)
+        ("Which novel is {x} based on?", "On which novel is {x} based?"),
+        ("the novel on which {x} is based", "the novel behind {x}"),
     ),
     "composer": Relation(
         ("Who composed {x}?", "Who is the composer of {x}?"),
@@ -97,7 +104,7 @@ RELATIONS: Mapping[str, Relation] = {
     ),
     "premiere": Relation(
         ("In which town was {x} first performed?", "Where did {x} have its premiere?"),
-        ("the town where {x} was first performed",),
+        ("the town where {x} was first performed", "the town of the premiere of {x}"),
     ),
     "premiered": Relation(
         ("In what year was {x} first performed?", "In what year did {x} have its premiere?")
@@ -124,7 +131,10 @@ RELATIONS: Mapping[str, Relation] = {
         ("Who led {x}?", "Who was the leader of {x}?"), ("the leader of {x}", "the person who led {x}")
     ),
     "departed": Relation(("In what year did {x} set out?",)),
-    "start": Relation(("From which town did {x} set out?",), ("the town from which {x} set out",)),
+    "start": Relation(
+        ("From which town did {x} set out?",),
+        ("the town from which {x} set out", "the starting point of {x}"),
+    ),
 }
 """Relations that have one value; those with several are `GROUPS`."""
 
