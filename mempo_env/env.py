@@ -81,7 +81,8 @@ class SearchQAEnv(gym.Env[str, str]):
     `messages` (the coming prompt), `action` (parsed, with its flaws), `retrieved` (hits of this round),
     `memory` (in force), `tokens`, `diagnostics`, `reward_terms`, `state_hash`; on the last step also
     `stop_reason`, `episode`, `score`, `failure` and `mask_episode`. Values are plain, tuples or frozen
-    structs of `mempo_env.types`.
+    structs of `mempo_env.types`. (Gymnasium's RecordEpisodeStatistics writes `episode` too: give it another
+    `stats_key`.)
 
     ## Arguments
 
