@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -146,30 +147,36 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def _bootstrap_means(x_NM: Floats, resamples: int, seed: int) -> Floats:
-    """Means (B, M) of rows drawn with replacement, by how often each row was drawn, a block at a time."""
-    rng, n = np.random.default_rng(seed), len(x_NM)
-    size = max(1, min(resamples, _BLOCK // n))
+    """Means (B, M) of rows drawn with replacement."""
+    n = len(x_NM)
+    blocks = (counts_bN.astype(np.float64) @ x_NM / n for counts_bN in _counts(n, resamples, seed))
+    return np.concatenate(list(blocks))
+
+
+@lru_cache(maxsize=4)
+def _counts(n: int, resamples: int, seed: int) -> tuple[NDArray[np.uint16], ...]:
+    """How often each of n rows is drawn in each resample, in blocks (b, n); one report asks often."""
+    rng, size = np.random.default_rng(seed), max(1, min(resamples, _BLOCK // n))
     blocks = []
     for start in range(0, resamples, size):
         b = min(size, resamples - start)
         drawn = rng.integers(n, size=(b, n)) + n * np.arange(b)[:, None]
-        counts_BN = np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n)
-        blocks.append(counts_BN.astype(np.float64) @ x_NM / n)
-    return np.concatenate(blocks)
+        blocks.append(np.bincount(drawn.ravel(), minlength=b * n).reshape(b, n).astype(np.uint16))
+    return tuple(blocks)
 
 
 def _bca(x_N: Floats, boot_B: Floats, level: float) -> Interval:
     mean = float(x_N.mean())
-    d_N = x_N - mean
-    spread = float((d_N**2).sum())
     if np.ptp(x_N) == 0:
         return Interval(mean, mean, mean)
+    d_N = x_N - mean
+    d_N /= np.abs(d_N).max()  # the scale does not matter, and its square may not underflow
     # Equal means that were summed in another order differ by rounding: they count as ties.
     tie = 1e-12 * max(1.0, float(np.abs(x_N).max()))
     below, above = (boot_B < mean - tie).mean(), (boot_B > mean + tie).mean()
     share = (below + 1.0 - above) / 2
     z0 = _NORMAL.inv_cdf(min(max(share, 0.5 / len(boot_B)), 1 - 0.5 / len(boot_B)))
-    a = float((d_N**3).sum()) / (6 * spread**1.5)
+    a = float((d_N**3).sum() / (6 * (d_N**2).sum() ** 1.5))
     tails = []
     for q in (_NORMAL.inv_cdf((1 - level) / 2), _NORMAL.inv_cdf((1 + level) / 2)):
         tails.append(_NORMAL.cdf(z0 + (z0 + q) / (1 - a * (z0 + q))))

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
-from mempo_benchmarks.stats import Interval, mean_interval, minus, paired_differences, pareto_front, wilson
+from mempo_benchmarks.stats import Interval, mean_intervals, minus, paired_differences, pareto_front, wilson
 from mempo_env.errors import ResultsError, lookup
 from mempo_env.types import Failure
 
@@ -212,25 +213,28 @@ def _summary(label: str, run: str, plan: Plan, arm: Arm, rows: Sequence[Row]) ->
         masked=sum(row.masked for row in rows),
         seconds=sum(row.seconds for row in rows),
         env_kwargs=arm.env_kwargs,
-        metrics={metric.key: _interval(metric, rows) for metric in METRICS},
+        metrics=_intervals(rows),
         outcomes={reason: reasons[reason] / objectives for reason in (RIGHT, *Failure) if reasons[reason]},
         prompts=tuple(_prompts(rows)),
     )
 
 
-def _interval(metric: Metric, rows: Sequence[Row]) -> Interval | None:
-    """The mean over the rows where it is defined: Wilson's interval for a share of yes and no, else BCa's."""
-    values = [value for row in rows if (value := metric.of(row)) is not None]
-    if not values:
-        return None
-    if metric.share and set(values) <= {0.0, 1.0}:
-        return wilson(round(sum(values)), len(values))
-    return mean_interval(values)
+def _intervals(rows: Sequence[Row]) -> dict[str, Interval | None]:
+    """Means over the rows where they are defined: Wilson's interval for shares of yes and no, else BCa's."""
+    found: dict[str, Interval | None] = {metric.key: None for metric in METRICS}
+    columns: dict[int, dict[str, list[float]]] = {}  # of equal length, so that they share the resamples
+    for metric in METRICS:
+        values = [value for row in rows if (value := metric.of(row)) is not None]
+        if values and metric.share and set(values) <= {0.0, 1.0}:
+            found[metric.key] = wilson(round(sum(values)), len(values))
+        elif values:
+            columns.setdefault(len(values), {})[metric.key] = values
+    for several in columns.values():
+        found |= zip(several, mean_intervals(np.column_stack(list(several.values()))), strict=True)
+    return found
 
 
 def _prompts(rows: Sequence[Row]) -> list[Point]:
-    import numpy as np
-
     longest = max((row.rounds for row in rows), default=0)
     points = []
     for i in range(longest):
