@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 from format_rows import HOTPOT, MUSIQUE, lines, run, verl
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mempo_env.errors import ConfigError, DataError
+from mempo_env.errors import ConfigError, DataError, MempoError
+from mempo_env.questions.formats import KINDS
+from mempo_env.questions.formats.common import Source
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -130,3 +134,36 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown split 'eval'"):
         run(tmp_path, "hotpotqa", good, split="eval")
     assert not (tmp_path / "out").exists()
+
+
+NAMES = """
+_id id qas_id question text answer answers golden_answers answer_aliases answerable supporting_facts context
+paragraphs rationale title sentence sentences sent_id paragraph_text is_supporting is_supp type level split
+data_source prompt content reward_model ground_truth target extra_info index ids evidence hops
+"""
+KEYS = st.sampled_from(NAMES.split())
+STRINGS = st.sampled_from(["", " ", "a", "b; c?", "train", "é\x00"])
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.sampled_from(["", " ", "a", "b; c?", "train", "é\x00"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=150, deadline=None)
+@given(changes=st.dictionaries(KEYS, JSON, max_size=4), whole=st.booleans())
+def test_any_row_gives_questions_or_one_of_our_errors(
+    kind: str, changes: dict[str, Any], whole: bool
+) -> None:
+    good = {**HOTPOT, **MUSIQUE, "paragraphs": [], **verl("a?", {"target": [["x"]]}), "qas_id": "q"}
+    row = {**good, **changes} if whole else changes
+    try:
+        items = list(KINDS[kind].read(row, Source(Path("f.jsonl"), "f.jsonl:1", 1, None, None, kind)))
+    except MempoError as error:
+        assert "f.jsonl:1" in str(error)
+    else:
+        assert all(isinstance(item.question.text, str) for item in items)

@@ -28,10 +28,8 @@ _KINDS = "; ".join(f"{name} ({kind.help})" for name, kind in KINDS.items())
 @app.command("prepare")
 def prepare_command(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=f"{SYNTHETIC}; {_KINDS}.")],
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Joined if several.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The folder to make.")] = ...,  # type: ignore[assignment]
+    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Are joined.")] = None,
     corpus: Annotated[
         list[Path] | None, typer.Option(help="Further passages: wiki-18, BEIR or plain, jsonl or .gz.")
     ] = None,
