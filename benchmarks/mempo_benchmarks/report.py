@@ -27,7 +27,8 @@ EPISODES = "episodes.html"
 
 METHOD = (
     "Shares of yes and no have Wilson's interval, other means the BCa bootstrap interval over episodes "
-    f"({RESAMPLES:,} resamples); differences are paired by question. Tokens are those of the tokenizer below."
+    f"({RESAMPLES:,} resamples); differences are paired by question, and not corrected for their number. "
+    "Tokens are those of the tokenizer below."
 )
 
 _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")

@@ -172,7 +172,7 @@ def _bca(x_N: Floats, boot_B: Floats, level: float) -> Interval:
     d_N = x_N - mean
     d_N /= np.abs(d_N).max()  # the scale does not matter, and its square may not underflow
     # Equal means that were summed in another order differ by rounding: they count as ties.
-    tie = 1e-12 * max(1.0, float(np.abs(x_N).max()))
+    tie = 1e-12 * float(np.abs(x_N).max())
     below, above = (boot_B < mean - tie).mean(), (boot_B > mean + tie).mean()
     share = (below + 1.0 - above) / 2
     z0 = _NORMAL.inv_cdf(min(max(share, 0.5 / len(boot_B)), 1 - 0.5 / len(boot_B)))
