@@ -70,7 +70,7 @@ def _pick(plan: Pick, library: Library) -> Outcome:
     group, value = follow(plan.group, library), follow(plan.value, library)
     support = group.support + value.support
     if not group.values or not value.values:
-        return Outcome(queries=_both(group, value), support=support)
+        return Outcome(queries=together(group, value), support=support)
     unknown: list[Outcome] = []
     guess = ""
     for member in group.values:
@@ -81,14 +81,14 @@ def _pick(plan: Pick, library: Library) -> Outcome:
             guess = member
         elif key(found.values[0]) == key(value.values[0]):
             return Outcome(values=(member,), support=support)
-    return Outcome(queries=_both(*unknown), support=support, guess=guess)
+    return Outcome(queries=together(*unknown), support=support, guess=guess)
 
 
 def _first(plan: First, library: Library) -> Outcome:
     left, right = (follow(measure, library) for measure in plan.measures)
     support = left.support + right.support
     if not left.values or not right.values:
-        return Outcome(queries=_both(left, right), support=support, guess=plan.names[0])
+        return Outcome(queries=together(left, right), support=support, guess=plan.names[0])
     a, b = (day(side.values[0]) or (quantity(side.values[0]) or 0, 0, 0) for side in (left, right))
     return Outcome(values=(plan.names[int((b > a) == plan.largest)],), support=support)
 
@@ -97,11 +97,11 @@ def _same(plan: Same, library: Library) -> Outcome:
     left, right = (follow(value, library) for value in plan.values)
     support = left.support + right.support
     if not left.values or not right.values:
-        return Outcome(queries=_both(left, right), support=support, guess="no")
+        return Outcome(queries=together(left, right), support=support, guess="no")
     return Outcome(values=("yes" if key(left.values[0]) == key(right.values[0]) else "no",), support=support)
 
 
-def _both(*missing: Outcome) -> tuple[str, ...]:
+def together(*missing: Outcome) -> tuple[str, ...]:
     """The queries of all that is missing: first one for all together, as one search may bring it all."""
     firsts = [outcome.queries[0] for outcome in missing if outcome.queries]
     together = (" ".join(firsts),) if len(firsts) > 1 else ()

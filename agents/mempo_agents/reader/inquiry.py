@@ -76,7 +76,8 @@ _AFTER_WH = re.compile(
     rf"((?: [\w'-]+){{1,6}}?)(?: (?:{_VERBS}|who|that|which|in|of|by|on|with|from|for|to|at|and)\b|[,?]|$)"
 )
 _AFTER_VERB = re.compile(
-    r"(?: (?:is|was|are|were))? (?:the |an? )?(?:name of the )?((?:[\w'-]+ ?){1,4}?)(?: of| for| that| in|,|\?|$)"
+    r"(?: (?:is|was|are|were))? (?:the |an? )?(?:name of the )?((?:[\w'-]+ ?){1,4}?)"
+    r"(?: of| for| that| in|,|\?|$)"
 )
 
 

@@ -27,7 +27,7 @@ class Library:
     """Articles by the names of what they are about: their titles, and other names that they tell."""
 
     def __init__(self, articles: Iterable[Article]) -> None:
-        self.articles = tuple(dict.fromkeys(articles))
+        self.articles = _whole(tuple(dict.fromkeys(articles)))
         self._named: dict[str, list[Mention]] = {}
         for article in self.articles:
             for name, because in _names(article):
@@ -37,6 +37,22 @@ class Library:
         """The articles about a thing, those that have it in the title first."""
         found = self._named.get(key(name), []) or self._named.get(key(plain(name)), [])
         return sorted(found, key=lambda mention: bool(mention.because))
+
+
+def _whole(articles: tuple[Article, ...]) -> tuple[Article, ...]:
+    """The articles without parts of one another: a note of an article says nothing beside it."""
+    titled: dict[str, list[Article]] = {}
+    for article in articles:
+        titled.setdefault(article.title, []).append(article)
+    parts = {
+        part
+        for same in titled.values()
+        if len(same) > 1
+        for part in same
+        for other in same
+        if set(sentences(part.text)) < set(sentences(other.text))
+    }
+    return tuple(article for article in articles if article not in parts)
 
 
 @lru_cache(maxsize=65_536)

@@ -67,7 +67,7 @@ RELATIONS: dict[str, Relation] = {
         "was {x} born",
         "birthplace|place of birth|birth place",
         rf"[Bb]orn(?: on {DATE})? (?:in|at) {{v}}",
-        rf"\(born {DATE},? (?:in|at) {{v}}",
+        rf"\((?:born )?{DATE},? (?:in|at) {{v}}",
         "birthplace was {v}",
     ),
     "deathplace": _place(
@@ -75,6 +75,7 @@ RELATIONS: dict[str, Relation] = {
         "did {x} die",
         "deathplace|place of death|death place",
         rf"\bdied(?: on {DATE})? (?:in|at) {{v}}",
+        rf"[–-] ?{DATE},? (?:in|at) {{v}}",
         r"last years were spent in {v}",
     ),
     "born": _date(

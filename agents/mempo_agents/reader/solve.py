@@ -11,6 +11,7 @@ from mempo_agents.reader.gist import gist
 from mempo_agents.reader.guess import best, spans
 from mempo_agents.reader.inquiry import inquire
 from mempo_agents.reader.library import Library
+from mempo_agents.reader.pairs import compare, pair
 from mempo_agents.reader.plans import understand
 from mempo_agents.reader.text import holds, key, sentences
 from mempo_agents.view import Article
@@ -29,11 +30,21 @@ def solve(question: str, library: Library, asked: Sequence[str], seen: frozenset
         seen: Keys of all searches in view; none of them is made again.
     """
     plan = understand(question)
-    known = _fresh(follow(plan, library), seen) if plan is not None else Outcome()
+    two = pair(question) if plan is None else None
+    known = Outcome()
+    if plan is not None:
+        known = _fresh(follow(plan, library), seen)
+    elif two is not None:
+        known = _fresh(compare(question, two, library), seen)
     if known.values or known.queries:
         return known
     opened = _fresh(_open(question, library, asked), seen)
-    return structs.replace(opened, guess=known.guess or opened.guess)
+    return structs.replace(
+        opened,
+        guess=known.guess or opened.guess,
+        support=known.support + opened.support,
+        again=known.again + opened.again,
+    )
 
 
 def _fresh(outcome: Outcome, seen: frozenset[str]) -> Outcome:
@@ -50,12 +61,13 @@ def _open(question: str, library: Library, asked: Sequence[str]) -> Outcome:
     if len(asked) >= SEARCHES:
         return Outcome(support=articles, guess=answer)
     inquiry = inquire(question)
-    queries = (inquiry.text, *inquiry.names, *_leads(question, articles, library))
+    names = (*inquiry.names, *_leads(question, articles))
+    queries = (inquiry.text, *(name for name in names if not library.about(name)))
     return Outcome(queries=queries, support=articles, guess=answer, again=tuple(asked))
 
 
-def _leads(question: str, articles: Sequence[Article], library: Library) -> list[str]:
-    """Names in the articles that have no article yet, in the order of the articles."""
+def _leads(question: str, articles: Sequence[Article]) -> tuple[str, ...]:
+    """Names in the articles that the question does not name, in the order of the articles."""
     asked = key(question)
     names = (
         sentence[start:end]
@@ -63,4 +75,4 @@ def _leads(question: str, articles: Sequence[Article], library: Library) -> list
         for sentence in sentences(article.text)
         for start, end in spans(sentence, "name")
     )
-    return [name for name in dict.fromkeys(names) if not holds(asked, name) and not library.about(name)]
+    return tuple(name for name in dict.fromkeys(names) if not holds(asked, name))

@@ -8,7 +8,8 @@ from functools import lru_cache
 from mempo_agents.reader.relations import RELATIONS
 from mempo_agents.reader.text import DATE, NAME, NUMBER, WORK, sentences
 
-_LEAD = r"(?:(?:the|an?|his|her|its|their) )?(?:[a-z-]+ ){0,3}?(?:of )?"
+_ORIGIN = r"(?:[A-Z][\w-]*(?:an|ish|ese|ch|ic) (?!(?:in|on|at|of|and|from|to|by|with|as|who)\b)(?=[a-z]))?"
+_LEAD = rf"(?:(?:the|an?|his|her|its|their) )?{_ORIGIN}(?:[a-z-]+ ){{0,3}}?(?:of )?"
 _VALUES = {
     "name": f"{_LEAD}(?P<v>{NAME})",
     "work": f"{_LEAD}(?P<v>{WORK})",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from mempo_env.retrieval.analysis import query_terms
+from mempo_env.retrieval.analysis import STOP_WORDS, query_terms, terms
 from mempo_env.scoring import fold, normalise
 
 _UPPER = "A-ZÀ-ÖØ-ÞĀĂĄĆČĎĐĒĖĘĚĞĢĪĮİĶĹĻĽŁŃŅŇŌŐŒŔŘŚŞŠŢŤŪŮŰŲŹŻŽ"
@@ -18,7 +18,8 @@ _MONTH = r"(?:January|February|March|April|May|June|July|August|September|Octobe
 
 NAME = rf"{_CAPITAL}(?: (?:{_SMALLER} ){{0,2}}(?:{_CAPITAL}|{_NUMERAL}))*"
 """A name: words with capitals, joined by of, de, von and the like."""
-WORK = rf"{_CAPITAL}(?: (?:(?:{_SMALL}|to|in|near|at|from|and|with|by) ){{0,2}}(?:{_CAPITAL}|{_NUMERAL}))*"
+_OWNER = rf"{_CAPITAL}(?:['’]s(?= [{_UPPER}]|[?,]?$))?"
+WORK = rf"{_OWNER}(?: (?:(?:{_SMALL}|to|in|near|at|from|and|with|by) ){{0,2}}(?:{_OWNER}|{_NUMERAL}))*"
 """The name of a book, film or the like, which may hold any preposition."""
 DATE = rf"(?:\d{{1,2}} {_MONTH},? \d{{4}}|{_MONTH} \d{{1,2}}, ?\d{{4}}|{_MONTH} \d{{4}}|\d{{4}})"
 """A day, or as much of one as is told: at least a year of four digits."""
@@ -88,4 +89,7 @@ def words(text: str) -> list[str]:
 @lru_cache(maxsize=65_536)
 def stems(text: str) -> frozenset[str]:
     """The stems of a text's content words, as the search engine has them."""
-    return frozenset(query_terms(text))
+    return frozenset(query_terms(text)) - _FUNCTION_STEMS
+
+
+_FUNCTION_STEMS = frozenset(terms(" ".join(STOP_WORDS)))
