@@ -25,7 +25,7 @@ from mempo_agents.view import (
 )
 
 VERSION = 1
-"""Raised whenever the behaviour changes."""
+"""Raised whenever the behaviour of any module of the reader changes."""
 
 REGIMES: dict[str, dict[str, Any]] = {
     "react": {"context": "full", "memory": "none"},
@@ -48,7 +48,13 @@ class State(Struct, frozen=True):
 
 
 def write(context: Context, remembers: bool) -> str:
-    """Go on with the question in hand; answer when all are done, or no round is left."""
+    """Go on with the question in hand; answer when all are done, or no round is left.
+
+    Args:
+        context: What is in view.
+        remembers: Whether there is a memory. It is given all notes that are still needed; without one, the
+            thought says what is new in this round.
+    """
     view = look(context)
     states = _states(view)
     library = Library((*view.articles, *(article for state in states for article in state.learned)))
@@ -61,12 +67,14 @@ def write(context: Context, remembers: bool) -> str:
         seen = frozenset(map(key, (*asked, *view.queries)))
         outcome = solve(view.questions[i], library, asked, seen)
         if outcome.queries and not view.last_round:
-            query, working = outcome.queries[0], _working(i, asked, outcome)
+            query = outcome.queries[0]
+            working = [(i, note) for note in _working(states[i], outcome)]
             break
         answers[i] = outcome.answer or UNKNOWN
-    done = [(i, _ANSWER + answer) for i, answer in sorted(answers.items())]
-    notes = write_notes([*(note for note in done if remembers or not states[note[0]].answer), *working])
-    said = {"memory": notes} if remembers else {"thought": notes}
+    notes = [(i, _ANSWER + answer) for i, answer in sorted(answers.items())] + working
+    if not remembers:
+        notes = [note for note in notes if note not in view.notes]
+    said = {"memory" if remembers else "thought": write_notes(notes)}
     if query:
         return write_search(query, **said)
     return write_answers([answers.get(i, UNKNOWN) for i in range(len(states))], **said)
@@ -96,11 +104,11 @@ def _order(view: View, n: int) -> list[int]:
     return [(last + i) % n for i in range(n)]
 
 
-def _working(i: int, asked: tuple[str, ...], outcome: Outcome) -> list[tuple[int, str]]:
+def _working(state: State, outcome: Outcome) -> list[str]:
     """The notes on the question in hand: what was learned, and the searches that would be made again."""
     learned = [write_article(article) for article in dict.fromkeys(outcome.support)]
-    searches = [query for query in asked if query in outcome.again]
-    return [(i, note) for note in (*learned, *(_ASKED + query for query in (*searches, outcome.queries[0])))]
+    searches = [query for query in state.asked if query in outcome.again]
+    return [*learned, *(_ASKED + query for query in (*searches, outcome.queries[0]))]
 
 
 def reader_agent(regime: str) -> Scripted:
