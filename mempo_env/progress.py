@@ -10,6 +10,8 @@ from contextlib import contextmanager
 Advance = Callable[[int], None]
 
 LOG_INTERVAL_S = 10.0
+QUIET_S = 1.0
+"""Work that is done sooner leaves no line in a log."""
 
 
 @contextmanager
@@ -75,4 +77,5 @@ def _lines(label: str, total: int | None, done: int, unit: str) -> Iterator[Adva
             print(line(), file=sys.stderr, flush=True)  # noqa: T201
 
     yield advance
-    print(line(), file=sys.stderr, flush=True)  # noqa: T201
+    if time.monotonic() - start >= QUIET_S:
+        print(line(), file=sys.stderr, flush=True)  # noqa: T201
