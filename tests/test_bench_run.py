@@ -180,10 +180,16 @@ def test_failed_episodes_are_rows_and_are_not_played_again(
 
 
 class _Down:
+    """Answers the first call, then never again."""
+
     fingerprint = "down"
+    calls = 0
 
     def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
-        raise RetrieverError("refused")
+        self.calls += 1
+        if self.calls > 1:
+            raise RetrieverError("refused")
+        return [()] * len(queries)
 
 
 def test_episodes_whose_retriever_failed_are_masked_rows(
@@ -191,7 +197,8 @@ def test_episodes_whose_retriever_failed_are_masked_rows(
 ) -> None:
     from mempo_env.retrieval import RETRIEVERS
 
-    monkeypatch.setitem(RETRIEVERS, "down", lambda corpus, folder: _Down())
+    retriever = _Down()
+    monkeypatch.setitem(RETRIEVERS, "down", lambda corpus, folder: retriever)
     bench(small_plan(retriever="down"), tmp_path / "run")
     for row in rows(tmp_path / "run"):
         if row.agent == "empty":
@@ -199,6 +206,17 @@ def test_episodes_whose_retriever_failed_are_masked_rows(
         else:
             assert (row.stop_reason, row.masked) == (StopReason.RETRIEVER_ERROR, True)
             assert row.failure == (Failure.ENVIRONMENT,)
+
+
+def test_a_retriever_that_is_down_from_the_start_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main([*RUN, str(run), "--retriever", "http://127.0.0.1:9"]) == 2
+    error = capsys.readouterr().err
+    assert "127.0.0.1:9" in error
+    assert error.count("\n") == 1
+    assert not run.exists()
 
 
 # --- Killed, and gone on with ------------------------------------------------------------------------------

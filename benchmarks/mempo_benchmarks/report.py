@@ -191,10 +191,7 @@ def report_page(comparison: Comparison, folder: Path) -> str:
         "lead": " — ".join(dict.fromkeys(lead(plan) for _, plan in comparison.runs)),
         "method": METHOD,
         "runs": runs,
-        "metrics": [
-            {"key": m.key, "label": m.label, "about": m.about, "share": m.share, "better": m.better}
-            for m in METRICS
-        ],
+        "metrics": [{"key": m.key, "label": m.label, "about": m.about, "share": m.share} for m in METRICS],
         "words": words,
         **{name: getattr(comparison, name) for name in ("differing", "arms", "pairs", "front", "baseline")},
     }

@@ -66,7 +66,8 @@ def make_plan(
         seed: Of episode 0; episode i has seed + i.
 
     Raises:
-        MempoError: if a name is unknown, or the data or the index is not what it should be.
+        MempoError: if a name is unknown, data or index are not what they should be, or the retriever does
+            not answer.
     """
     kwargs: dict[str, Any] = {
         "dataset": dataset if dataset == "synthetic" else str(Path(dataset).resolve()),
@@ -82,6 +83,7 @@ def make_plan(
     most = len(env.questions) // objectives
     if questions is not None and not 1 <= questions <= most:
         raise ConfigError(f"questions: wanted 1 to {most:,}, what split {split!r} has, got {questions:,}")
+    env.retriever.search([env.questions[0].text], top_k)  # one that is down would fail every episode
     ids = [question.id for question in env.questions[: (questions or most) * objectives]]
     names = dict.fromkeys((*FLOORS, *agents, CEILING))
     return Plan(

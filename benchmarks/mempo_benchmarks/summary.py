@@ -36,7 +36,6 @@ class Metric(Struct, frozen=True):
         about: What it is, in a sentence.
         of: From a row to its value; None where it is undefined.
         share: Whether it lies in [0, 1].
-        better: 1 if more is better, -1 if less is, 0 if neither.
     """
 
     key: str
@@ -44,21 +43,20 @@ class Metric(Struct, frozen=True):
     about: str
     of: Callable[[Row], float | None]
     share: bool = False
-    better: int = 0
 
 
 METRICS = (
-    Metric("em", "EM", "Exact match, the mean over an episode's questions.", lambda r: r.em, True, 1),
-    Metric("f1", "F1", "Overlap of words, the mean over an episode's questions.", lambda r: r.f1, True, 1),
-    Metric("em_relaxed", "EM relaxed", "EM with dashes and accents folded.", lambda r: r.em_relaxed, True, 1),
-    Metric("evidence_recall", "evidence found", _FOUND, lambda r: r.evidence_recall, True, 1),
-    Metric("evidence_kept", "evidence kept", _KEPT, lambda r: r.evidence_kept, True, 1),
+    Metric("em", "EM", "Exact match, the mean over an episode's questions.", lambda r: r.em, True),
+    Metric("f1", "F1", "Overlap of words, the mean over an episode's questions.", lambda r: r.f1, True),
+    Metric("em_relaxed", "EM relaxed", "EM with dashes and accents folded.", lambda r: r.em_relaxed, True),
+    Metric("evidence_recall", "evidence found", _FOUND, lambda r: r.evidence_recall, True),
+    Metric("evidence_kept", "evidence kept", _KEPT, lambda r: r.evidence_kept, True),
     Metric("rounds", "rounds", "Rounds of an episode.", lambda r: r.rounds),
-    Metric("peak", "peak tokens", "The longest single call, prompt and output.", lambda r: r.peak, better=-1),
-    Metric("total", "total tokens", "Prompts and outputs of all calls.", lambda r: r.total, better=-1),
-    Metric("dependency", "dependency", _DEPENDENCY, lambda r: r.dependency, better=-1),
-    Metric("invalid_rounds", "invalid rounds", _INVALID, lambda r: r.invalid_rounds, better=-1),
-    Metric("failed", "failed", _FAILED, lambda r: float(r.stop_reason in FAILED), True, -1),
+    Metric("peak", "peak tokens", "The longest single call, prompt and output.", lambda r: r.peak),
+    Metric("total", "total tokens", "Prompts and outputs of all calls.", lambda r: r.total),
+    Metric("dependency", "dependency", _DEPENDENCY, lambda r: r.dependency),
+    Metric("invalid_rounds", "invalid rounds", _INVALID, lambda r: r.invalid_rounds),
+    Metric("failed", "failed", _FAILED, lambda r: float(r.stop_reason in FAILED), True),
 )
 
 
@@ -83,7 +81,6 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         done: Episodes that have a result.
         planned: Episodes that should have.
         masked: Episodes that failed by no fault of the agent; they are among the failed ones.
-        seconds: Wall time of all its episodes.
         env_kwargs: What it sets in the environment.
         metrics: By key; None where nothing is known. Over all episodes that have a result.
         outcomes: "right" or the failure reason: share of the objectives; empty without results.
@@ -97,7 +94,6 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     done: int
     planned: int
     masked: int
-    seconds: float
     env_kwargs: dict[str, Any]
     metrics: dict[str, Interval | None]
     outcomes: dict[str, float]
@@ -211,7 +207,6 @@ def _summary(label: str, run: str, plan: Plan, arm: Arm, rows: Sequence[Row]) ->
         done=len(rows),
         planned=len(plan.questions),
         masked=sum(row.masked for row in rows),
-        seconds=sum(row.seconds for row in rows),
         env_kwargs=arm.env_kwargs,
         metrics=_intervals(rows),
         outcomes={reason: reasons[reason] / objectives for reason in (RIGHT, *Failure) if reasons[reason]},
