@@ -42,10 +42,11 @@ _DIFFERENCES = ("em", "f1", "peak", "total")
 def lead(plan: Plan) -> str:
     """A run in a line: episodes, data and retriever."""
     settings = plan.settings
+    count = len(plan.questions)
     each = "one question" if settings["objectives"] == 1 else f"{settings['objectives']} questions"
     return (
-        f"{len(plan.arms)} agents · {len(plan.questions):,} episodes of {each} · {Path(plan.dataset).name}, "
-        f"{settings['split']} · {plan.retriever}, top {settings['top_k']}"
+        f"{len(plan.arms)} agents · {count:,} episode{'s' * (count != 1)} of {each} · "
+        f"{Path(plan.dataset).name}, {settings['split']} · {plan.retriever}, top {settings['top_k']}"
     )
 
 

@@ -90,6 +90,7 @@ def mean_intervals(
     if len(x_NM) == 1:
         return [Interval(float(mean), None, None) for mean in mean_M]
     boot_BM = mean_M + _bootstrap_means(x_NM - mean_M, resamples, seed)
+    boot_BM = boot_BM.clip(x_NM.min(axis=0), x_NM.max(axis=0))  # rounding may leave the range by a hair
     return [_bca(x, boot, level) for x, boot in zip(x_NM.T, boot_BM.T, strict=True)]
 
 
