@@ -113,8 +113,8 @@ const paired = ({ arms, metrics, pairs, baseline }) => {
   };
   const draw = () => {
     const metric = metrics.find(({ key }) => key === figure.value), show = signed(metric.share ? share : tokens);
-    const rows = arms.filter(({ label }) => labels.includes(label) && label !== against.value).map(({ label, style }) => ({ label, style, interval: difference(label) }));
-    box.replaceChildren(plot((width) => intervals(rows, width, show, { tick: signed(decimal), label: `Differences in ${metric.label} to ${against.value}` })));
+    const rows = arms.map(({ label, style }) => ({ label, style, interval: difference(label) })).filter((row) => row.interval);
+    box.replaceChildren(rows.length === 0 ? h("p", { class: "empty" }, "Nothing to compare.") : plot((width) => intervals(rows, width, show, { tick: signed(decimal), label: `Differences in ${metric.label} to ${against.value}` })));
   };
   draw();
   return [h("div", { class: "controls" }, h("label", {}, "of", figure), h("label", {}, "to", against)), box];
