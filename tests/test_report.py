@@ -375,6 +375,13 @@ def test_the_baseline_and_the_figure_of_the_differences_can_be_chosen(run: Path,
         assert (titles.first.text_content() or "").startswith("random: +1.5")  # 5 against (3 + 3 + 5 + 3) / 4
 
 
+def test_a_figure_that_nobody_has_is_not_compared(tmp_path: Path, browser: Browser) -> None:
+    write_run(tmp_path / "run", {"random": [without_gold()] * 2, "good": [without_gold()] * 2})
+    with page_at(browser, written(tmp_path / "run")) as page:
+        page.get_by_label("figure").select_option("evidence_kept")
+        assert "Nothing to compare." in page.locator("section", has_text="Paired differences").inner_text()
+
+
 def told(interval: Interval) -> str:
     """As the page writes it: a sign before all but 0, a true minus."""
     value, low, high = (
