@@ -9,7 +9,7 @@ from mempo_agents.reader.library import Library
 from mempo_agents.reader.text import holds, key, plain, sentences, stems
 from mempo_agents.view import Article
 
-ARTICLES = 6
+ARTICLES = 4
 """Articles kept at most."""
 SENTENCES = 2
 """Sentences kept of an article besides its first one, which says what it is about."""

@@ -110,6 +110,7 @@ def understand(question: str) -> Plan | None:
     return _first(text) or _same(text) or _pick(text) or _value(text)
 
 
+@lru_cache(maxsize=8192)
 def _value(phrase: str) -> Plan | None:
     """A thing by its name, or a relation of something that is understood."""
     match = _NAME.fullmatch(phrase)

@@ -13,7 +13,7 @@ from mempo_agents.reader.inquiry import inquire
 from mempo_agents.reader.library import Library
 from mempo_agents.reader.pairs import compare, pair
 from mempo_agents.reader.plans import understand
-from mempo_agents.reader.text import holds, key, sentences
+from mempo_agents.reader.text import MAX_QUESTION, holds, key, sentences
 from mempo_agents.view import Article
 
 SEARCHES = 6
@@ -29,6 +29,7 @@ def solve(question: str, library: Library, asked: Sequence[str], seen: frozenset
         asked: Searches made for it before, as far as is in view.
         seen: Keys of all searches in view; none of them is made again.
     """
+    question = question[:MAX_QUESTION]
     plan = understand(question)
     two = pair(question) if plan is None else None
     known = Outcome()

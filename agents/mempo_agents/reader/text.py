@@ -26,10 +26,14 @@ DATE = rf"(?:\d{{1,2}} {_MONTH},? \d{{4}}|{_MONTH} \d{{1,2}}, ?\d{{4}}|{_MONTH} 
 NUMBER = r"\d[\d,.]*(?<![,.])"
 """A number in digits."""
 
+MAX_TEXT, MAX_SENTENCE, MAX_QUESTION = 20_000, 1_000, 1_000
+"""Characters that are read of an article, a sentence, a question: real ones are shorter."""
+
 _MONTHS = _MONTH[3:-1].split("|")
 _ABBREVIATED = re.compile(
     rf"(?:\b(?:[{_UPPER}]|St|Jr|Sr|Dr|Mr|Mrs|Mt|vs|No|Inc|Ltd|Co|c|ca|feat|approx|Vol)|\.[A-Za-z])\.$"
 )
+_LAST = 8  # characters before a full stop that tell whether it ends an abbreviation
 _BREAK = re.compile(r"(?<=[.!?])[\"'”’)\]]* +(?=[\"'“‘(\[]*[^\Wa-z_])")
 _DAY = re.compile(DATE)
 _WORD = re.compile(r"\w+(?:['’]\w+)?")
@@ -38,14 +42,15 @@ _PARENTHESES = re.compile(r"\s*\([^()]*\)")
 
 @lru_cache(maxsize=32_768)
 def sentences(text: str) -> tuple[str, ...]:
-    """The sentences of a text, in order."""
+    """The sentences of a text, in order; what goes beyond `MAX_TEXT` and `MAX_SENTENCE` is not read."""
+    text = text[:MAX_TEXT]
     parts: list[str] = []
     start = 0
     for gap in _BREAK.finditer(text):
-        if not _ABBREVIATED.search(text[start : gap.start()]):
+        if not _ABBREVIATED.search(text[max(start, gap.start() - _LAST) : gap.start()]):
             parts.append(text[start : gap.end()].strip())
             start = gap.end()
-    return tuple(part for part in (*parts, text[start:].strip()) if part)
+    return tuple(part[:MAX_SENTENCE] for part in (*parts, text[start:].strip()) if part)
 
 
 @lru_cache(maxsize=65_536)
