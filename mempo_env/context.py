@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Segment, SegmentKind
@@ -32,25 +34,24 @@ def check_rule(rule: ContextRule) -> ContextRule:
     return rule
 
 
-class Ledger:
+class Ledger(Struct):
     """Every segment of an episode in the order in which it came to be.
 
     Attributes:
         segments: The segments.
+        count: Counts the tokens of a text.
+        head: How many of the segments are always in view, the first ones: system and question.
         steps: For each round, the range of segments that it made: [start, stop).
         memory: Index of the segment that holds the memory in force, or None.
         information: Index of the last information, or None.
     """
 
-    __slots__ = ("count", "head", "information", "memory", "segments", "steps")
-
-    def __init__(self, head: list[Segment], count: TokenCounter) -> None:
-        self.segments = head
-        self.head = len(head)
-        self.count = count
-        self.steps: list[tuple[int, int]] = []
-        self.memory: int | None = None
-        self.information: int | None = None
+    segments: list[Segment]
+    count: TokenCounter
+    head: int = 0
+    steps: list[tuple[int, int]] = []
+    memory: int | None = None
+    information: int | None = None
 
     def add(self, kind: SegmentKind, round: int, text: str) -> int:
         """Append a segment and return its index."""
@@ -63,10 +64,8 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger with the same segments."""
-        twin = Ledger(self.segments.copy(), self.count)
-        twin.head, twin.steps, twin.memory = self.head, self.steps.copy(), self.memory
-        twin.information = self.information
-        return twin
+        segments, steps = self.segments.copy(), self.steps.copy()
+        return Ledger(segments, self.count, self.head, steps, self.memory, self.information)
 
     def visible(self, rule: ContextRule) -> list[int]:
         """Indices of what the agent sees next: system and question, the memory, the kept steps."""
@@ -79,10 +78,10 @@ class Ledger:
             kept = [] if self.information is None else [self.information]
             memory = [] if self.memory is None else [self.memory]
             return view + memory + kept + errors
-        keep = {"last_step": 1, "full": len(self.steps)}.get(rule, rule) if isinstance(rule, str) else rule
-        kept_steps = self.steps[-int(keep) :]
+        keep = rule if isinstance(rule, int) else 1 if rule == "last_step" else len(self.steps)
+        kept_steps = self.steps[-keep:]
         if self.memory is not None and self.memory < kept_steps[0][0]:
             view.append(self.memory)
         for start, stop in kept_steps:
-            view.extend(range(start, stop))
+            view += range(start, stop)
         return view

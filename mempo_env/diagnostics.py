@@ -94,7 +94,6 @@ def after_round(
     hits: Sequence[Hit],
     memory: str,
     shown: Collection[str],
-    memory_in_view: bool,
 ) -> Tracker:
     """The tracker after one more round.
 
@@ -102,9 +101,8 @@ def after_round(
         before: The one before the round.
         query: What was searched for; None: nothing.
         hits: The passages that came back.
-        memory: The memory in force after the round.
+        memory: The memory in force after the round, which the coming prompt shows.
         shown: Ids of the passages in the coming prompt.
-        memory_in_view: Whether the coming prompt shows the memory.
     """
     seen, answer_seen, queries, redundant = before.seen, before.answer_seen, before.queries, False
     if query is not None:
@@ -121,7 +119,7 @@ def after_round(
         in_memory = _remembered(before.questions, seen, norm)
         absent = tuple([None if flag is None else False for flag in answer_seen])
         answer_in_memory = _look_for_answers(before.questions, absent, [norm])
-    held = in_memory if memory_in_view else frozenset()
+    held = in_memory
     if shown:
         held |= {fact for fact, i in _facts(before.questions) if i in shown}
     return Tracker(

@@ -247,7 +247,7 @@ class SearchQAEnv(gym.Env[str, str]):
         if not isinstance(outcome, Exception):
             outcome = self._with_noise(tuple(outcome[: self.top_k])) if isinstance(action, Search) else ()
         asked = play.conclude(now, self.rules, completion, action, outcome)
-        return self._result(asked, now.rounds[-1])
+        return self._result(now, asked, now.rounds[-1])
 
     def abort(self, reason: str, detail: str = "") -> StepResult:
         """End the episode from outside, for "timeout" or "agent_error", without a round.
@@ -260,7 +260,7 @@ class SearchQAEnv(gym.Env[str, str]):
         allowed = {str(r): r for r in (StopReason.TIMEOUT, StopReason.AGENT_ERROR)}
         now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), detail
         now.pending = None
-        return self._result(now.tracker, None)
+        return self._result(now, now.tracker, None)
 
     # --- Snapshots --------------------------------------------------------------------------------------
 
@@ -330,8 +330,9 @@ class SearchQAEnv(gym.Env[str, str]):
     def _choose(self, chosen: str | Sequence[str]) -> tuple[Question, ...]:
         """Look the objectives up by their ids."""
         n = self.rules.objectives
-        one = isinstance(chosen, str) and n == 1
-        ids = (str(chosen),) if one else tuple(chosen.split("+") if isinstance(chosen, str) else chosen)
+        if isinstance(chosen, str):
+            chosen = chosen.split("+") if n > 1 else [chosen]
+        ids = tuple(chosen)
         if len(ids) != n or len(set(ids)) != len(ids):
             raise ConfigError(
                 f"question_id: wanted {n} different ids (joined by '+', or a sequence), got {chosen!r}"
@@ -373,8 +374,7 @@ class SearchQAEnv(gym.Env[str, str]):
             noisy.append(hit)
         return tuple(noisy)
 
-    def _result(self, asked: Tracker, done: Round | None) -> StepResult:
-        now = self._playing()
+    def _result(self, now: Play, asked: Tracker, done: Round | None) -> StepResult:
         info = play.tell(now, done)
         if now.stop_reason is not None:
             episode = play.record(now, self.rules, asked)
@@ -440,8 +440,8 @@ def _read_options(options: Mapping[str, Any] | None) -> tuple[Any, Any]:
     """Return (question_id, state) of the options of `reset`, None where they are not given."""
     if not options:
         return None, None
-    if unknown := sorted(set(options) - {"question_id", "state"}):
-        raise ConfigError(f"reset: options may hold question_id or state, got {', '.join(unknown)}")
+    if unknown := options.keys() - {"question_id", "state"}:
+        raise ConfigError(f"reset: options may hold question_id or state, got {', '.join(sorted(unknown))}")
     return options.get("question_id"), options.get("state")
 
 

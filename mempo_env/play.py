@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mempo_env import diagnostics, protocol, rewards, tokens
 from mempo_env.context import ContextRule, Ledger
@@ -19,6 +19,7 @@ from mempo_env.types import (
     Action,
     Answer,
     Completion,
+    Diagnostics,
     Episode,
     Hit,
     Invalid,
@@ -59,7 +60,9 @@ class Play(Struct):
         question_id: Their ids, joined by "+".
         ledger: All that was said.
         tracker: What was seen and kept of the evidence.
+        diagnostics: The same, as it is told.
         view: Indices of the segments of the coming prompt.
+        segments: These segments.
         observation: Their texts, joined by newlines.
         prompt_tokens: Their tokens.
         state_hash: Of what decides the future.
@@ -78,7 +81,9 @@ class Play(Struct):
     question_id: str
     ledger: Ledger
     tracker: Tracker
+    diagnostics: Diagnostics
     view: tuple[int, ...] = ()
+    segments: tuple[Segment, ...] = ()
     observation: str = ""
     prompt_tokens: int = 0
     state_hash: str = ""
@@ -94,9 +99,7 @@ class Play(Struct):
 
     def copy(self) -> Play:
         """An independent play in the same state."""
-        twin = copy.copy(self)
-        twin.ledger, twin.rounds = self.ledger.copy(), self.rounds.copy()
-        return twin
+        return replace(self, ledger=self.ledger.copy(), rounds=self.rounds.copy())
 
 
 def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
@@ -105,7 +108,8 @@ def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
     ledger.add("question", 0, protocol.render_question([question.text for question in questions]))
     ledger.head = len(ledger.segments)
     question_id = "+".join([question.id for question in questions])
-    play = Play(questions, question_id, ledger, diagnostics.start(questions))
+    tracker = diagnostics.start(questions)
+    play = Play(questions, question_id, ledger, tracker, tracker.diagnostics())
     look(play, rules)
     return play
 
@@ -152,7 +156,8 @@ def conclude(
     overflow = play.stop_reason is None and overflows(play, rules)
     if overflow:
         play.stop_reason = StopReason.CONTEXT_OVERFLOW
-    play.tracker = follow(play, action, hits, play.memory)
+    play.tracker = follow(play, play.segments, action, hits, play.memory)
+    play.diagnostics = play.tracker.diagnostics()
     play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
     reward = rewards.weigh(_earned(play, rules, action, overflow), rules.reward)
     play.rewards = rewards.add(play.rewards, reward.weighted)
@@ -169,7 +174,7 @@ def conclude(
             hits=hits,
             memory=play.memory,
             tokens=play.tokens,
-            diagnostics=play.tracker.diagnostics(),
+            diagnostics=play.diagnostics,
             reward=reward,
             state_hash=play.state_hash,
         )
@@ -201,20 +206,24 @@ def _write(play: Play, rules: Rules, completion: Completion, action: Action, hit
 
 def look(play: Play, rules: Rules) -> None:
     """Compose the coming prompt; a hint is of use only while the episode runs."""
-    ledger, segments = play.ledger, play.ledger.segments
+    ledger, number = play.ledger, len(play.ledger.steps)
     view = ledger.visible(rules.context)
-    n_tokens = sum([segments[i].tokens for i in view])
+    segments = [ledger.segments[i] for i in view]
+    texts = [segment.text for segment in segments]
+    kept = "\n".join(texts[ledger.head :])
+    future = f"{play.question_id}\0{play.memory}\0{number}\0{kept}"
+    play.state_hash = hashlib.blake2b(future.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    n_tokens = sum([segment.tokens for segment in segments])
     if rules.hint and play.stop_reason is None:
         limit = rules.max_context_tokens
         left = None if limit is None else max(0, limit - n_tokens)
-        hint = protocol.render_hint(rules.max_rounds - len(ledger.steps), left)
-        view.append(ledger.add("hint", len(ledger.steps), hint))
-        n_tokens += segments[-1].tokens
-    play.view = tuple(view)
-    play.prompt_tokens = n_tokens
-    play.observation = "\n".join([segments[i].text for i in view])
-    future = f"{play.question_id}\0{play.memory}\0{len(ledger.steps)}\0{play.observation}"
-    play.state_hash = hashlib.blake2b(future.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        view.append(ledger.add("hint", number, protocol.render_hint(rules.max_rounds - number, left)))
+        hint = ledger.segments[-1]
+        segments.append(hint)
+        texts.append(hint.text)
+        n_tokens += hint.tokens
+    play.view, play.segments, play.prompt_tokens = tuple(view), tuple(segments), n_tokens
+    play.observation = "\n".join(texts)
 
 
 def overflows(play: Play, rules: Rules) -> bool:
@@ -222,21 +231,16 @@ def overflows(play: Play, rules: Rules) -> bool:
     return rules.max_context_tokens is not None and play.prompt_tokens > rules.max_context_tokens
 
 
-def follow(play: Play, action: Action, hits: tuple[Hit, ...], memory: str) -> Tracker:
-    """The tracker after a round; `play.view` is already what comes after it, `play.rounds` not yet."""
-    segments = play.ledger.segments
-    rounds, shown, memory_in_view = play.rounds, [], False
-    for i in play.view:
-        kind = segments[i].kind
-        if kind == "information":
-            r = segments[i].round
-            shown += [hit.id for hit in (rounds[r - 1].hits if r <= len(rounds) else hits)]
-        elif kind == "mem":
-            memory_in_view = True
+def follow(
+    play: Play, prompt: Iterable[Segment], action: Action, hits: tuple[Hit, ...], memory: str
+) -> Tracker:
+    """The tracker after a round, which is not yet among the play's; `prompt` is what comes after it."""
+    found = [*(round.hits for round in play.rounds), hits]
+    shown = [
+        hit.id for segment in prompt if segment.kind == "information" for hit in found[segment.round - 1]
+    ]
     query = action.query if isinstance(action, Search) else None
-    return diagnostics.after_round(
-        play.tracker, query=query, hits=hits, memory=memory, shown=shown, memory_in_view=memory_in_view
-    )
+    return diagnostics.after_round(play.tracker, query=query, hits=hits, memory=memory, shown=shown)
 
 
 def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int, int], ...]:
@@ -262,17 +266,16 @@ def _earned(play: Play, rules: Rules, action: Action, overflow: bool) -> RewardT
 
 def tell(play: Play, done: Round | None) -> dict[str, Any]:
     """What `info` holds after every step; `done` is the round that was concluded, if one was."""
-    segments = tuple([play.ledger.segments[i] for i in play.view])
     return {
         "question_id": play.question_id,
         "round": len(play.rounds),
-        "segments": segments,
-        "messages": protocol.messages(segments, play.observation),
+        "segments": play.segments,
+        "messages": protocol.messages(play.segments, play.observation),
         "action": None if done is None else done.action,
         "retrieved": () if done is None else done.hits,
         "memory": play.memory,
         "tokens": play.tokens,
-        "diagnostics": play.tracker.diagnostics() if done is None else done.diagnostics,
+        "diagnostics": play.diagnostics,
         "reward_terms": rewards.NO_REWARD if done is None else done.reward,
         "state_hash": play.state_hash,
     }
@@ -280,13 +283,13 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
 
 def record(play: Play, rules: Rules, asked: Tracker) -> Episode:
     """The episode so far; `asked` is the tracker of the prompt from which its last round was written."""
-    answers: Sequence[tuple[str, ...]] = [question.answers for question in play.questions]
-    score = play.score or score_episode(("",) * len(answers), answers, well_formed=False)
+    answers = [question.answers for question in play.questions]
+    score = play.score or score_episode([""] * len(answers), answers, well_formed=False)
     masked = play.stop_reason is StopReason.RETRIEVER_ERROR
-    reasons = tuple(
+    reasons = [
         diagnostics.failure(i, asked, objective, answered=play.score is not None, masked=masked)
         for i, objective in enumerate(score.objectives)
-    )
+    ]
     return Episode(
         question_id=play.question_id,
         questions=play.questions,
@@ -296,7 +299,7 @@ def record(play: Play, rules: Rules, asked: Tracker) -> Episode:
         stop_reason=play.stop_reason,
         stop_detail=play.stop_detail,
         score=score,
-        failure=() if play.stop_reason is None else reasons,
+        failure=() if play.stop_reason is None else tuple(reasons),
         tokens=play.tokens,
         rewards=play.rewards,
         mask_episode=masked,

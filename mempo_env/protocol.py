@@ -49,14 +49,13 @@ REASONS: dict[str, str] = {
 
 
 class _Block(Struct):
-    """A tagged stretch of text: [start, end) with its tags, [inner, outer) without."""
+    """A tagged stretch of text, thoughts apart: [start, end) with its tags, [inner, outer) without."""
 
     name: str
     start: int
     inner: int
     outer: int
     end: int
-    closed: bool
     nested: bool
     parameters: str
 
@@ -76,7 +75,6 @@ def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = Fals
     action, dropped), `stray_close` (an end without its tag), `nested_tag` (a tag inside the memory),
     `no_memory_write`.
     """
-    text = str(text)
     blocks, flaws = _blocks(text)
     spans = _spans(blocks, len(text))
     actions = [block for block in blocks if block.name in _ACTIONS]
@@ -84,7 +82,7 @@ def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = Fals
     def invalid(reason: str) -> Invalid:
         return Invalid(reason=reason, detail=REASONS[reason], flaws=tuple(flaws), spans=spans)
 
-    if any(block.name == "information" for block in blocks):
+    if "information" in [block.name for block in blocks]:
         return invalid("fabricated_observation")
     if not actions:
         return invalid("cut_off" if finish_reason == "length" else "no_action")
@@ -96,7 +94,7 @@ def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = Fals
         return invalid("ambiguous")
     if action.nested:
         return invalid("nested_tag")
-    if action.parameters or any(block.parameters for block in memories):
+    if action.parameters or (memories and memories[0].parameters):
         return invalid("unknown_parameter")
     if text[action.end :].strip():
         flaws.append("trailing")
@@ -122,48 +120,36 @@ def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = Fals
 
 
 def _blocks(text: str) -> tuple[list[_Block], list[str]]:
-    """Split a text into its top-level blocks, left to right, in linear time.
+    """Split a text into its top-level blocks, left to right, in linear time; those of thoughts are left out.
 
     A block ends at the first end tag of its own name; where there is none, at the next opening tag, or with
     the text.
     """
     tags = list(_TAG.finditer(text))
-    names = [tag[2].lower() for tag in tags]
-    ends = _ends(tags, names)
+    ends = [tag[2].lower() if tag[1] else "" for tag in tags]
+    last_end = {name: i for i, name in enumerate(ends)}
+    ends.append("")  # behind the last tag, where a block that nothing ends has its end
     blocks: list[_Block] = []
     flaws: list[str] = []
     i = 0
     while i < len(tags):
-        tag, name = tags[i], names[i]
-        if tag[1]:
+        if ends[i]:
             _note(flaws, "stray_close")
             i += 1
             continue
-        j = ends[i]
-        if j < 0:
-            _note(flaws, "unclosed")
-            j = i + 1
-            while j < len(tags) and tags[j][1]:
-                j += 1
-            outer = end = tags[j].start() if j < len(tags) else len(text)
+        tag, name = tags[i], tags[i][2].lower()
+        if last_end.get(name, -1) > i:
+            j = ends.index(name, i + 1)
+            outer, end = tags[j].span()
+            after = j + 1
         else:
-            outer, end = tags[j].start(), tags[j].end()
-        closed = ends[i] >= 0
-        nested = j > i + 1
-        blocks.append(_Block(name, tag.start(), tag.end(), outer, end, closed, nested, tag[3].strip()))
-        i = j + 1 if closed else j
+            _note(flaws, "unclosed")
+            j = after = ends.index("", i + 1)
+            outer = end = tags[j].start() if j < len(tags) else len(text)
+        if name != "think":
+            blocks.append(_Block(name, *tag.span(), outer, end, j > i + 1, tag[3].strip()))
+        i = after
     return blocks, flaws
-
-
-def _ends(tags: list[re.Match[str]], names: list[str]) -> list[int]:
-    """For each tag, the index of the first end tag of the same name after it, or -1."""
-    latest: dict[str, int] = {}
-    ends = [-1] * len(tags)
-    for i in range(len(tags) - 1, -1, -1):
-        ends[i] = latest.get(names[i], -1)
-        if tags[i][1]:
-            latest[names[i]] = i
-    return ends
 
 
 def _note(flaws: list[str], flaw: str) -> None:

@@ -16,9 +16,9 @@ OutcomeKind: TypeAlias = Literal["em_all", "em_mean", "f1_mean"]
 
 
 _OUTCOMES: dict[str, Callable[[Score], float]] = {
-    "em_all": lambda score: score.em_all,
-    "em_mean": lambda score: score.em,
-    "f1_mean": lambda score: score.f1,
+    "em_all": operator.attrgetter("em_all"),
+    "em_mean": operator.attrgetter("em"),
+    "f1_mean": operator.attrgetter("f1"),
 }
 
 
@@ -110,6 +110,6 @@ def weigh(raw: RewardTerms, config: RewardConfig) -> RewardBreakdown:
 
 def add(left: RewardTerms, right: RewardTerms) -> RewardTerms:
     """Sum term by term."""
-    if right is NOTHING:
-        return left
+    if left is NOTHING or right is NOTHING:
+        return right if left is NOTHING else left
     return RewardTerms(*map(operator.add, msgspec.structs.astuple(left), msgspec.structs.astuple(right)))

@@ -114,11 +114,11 @@ def score_episode(parts: Sequence[str], answers: Sequence[tuple[str, ...]], well
     n = len(answers)
     if len(objectives) != n or n == 0:
         raise ValueError(f"wanted one prediction for each of {n} objectives, got {len(parts)}")
-    em = sum(o.em for o in objectives) / n
+    em = sum([o.em for o in objectives]) / n
     return Score(
         em=em,
-        f1=sum(o.f1 for o in objectives) / n,
-        em_relaxed=sum(o.em_relaxed for o in objectives) / n,
+        f1=sum([o.f1 for o in objectives]) / n,
+        em_relaxed=sum([o.em_relaxed for o in objectives]) / n,
         em_all=float(em == 1.0 and well_formed),
         well_formed=well_formed,
         objectives=objectives,

@@ -97,21 +97,28 @@ def thaw(text: str, settings: Mapping[str, Any]) -> Snapshot:
 
 def revive(snapshot: Snapshot, questions: tuple[Question, ...], count: TokenCounter) -> Play:
     """The play that a snapshot was taken of."""
-    ledger = Ledger(list(snapshot.segments), count)
-    ledger.head = snapshot.head
-    ledger.steps = list(snapshot.steps)
-    ledger.memory, ledger.information = snapshot.memory_index, snapshot.information_index
+    segments, tracker = snapshot.segments, diagnostics.start(questions)
     play = Play(
         questions=questions,
         question_id="+".join(snapshot.question_ids),
-        ledger=ledger,
-        tracker=diagnostics.start(questions),
+        ledger=Ledger(
+            segments=list(segments),
+            count=count,
+            head=snapshot.head,
+            steps=list(snapshot.steps),
+            memory=snapshot.memory_index,
+            information=snapshot.information_index,
+        ),
+        tracker=tracker,
+        diagnostics=tracker.diagnostics(),
+        segments=tuple(segments[i] for i in snapshot.view),
         **{name: getattr(snapshot, name) for name in _SAME},
     )
     views = [*(round.view for round in snapshot.rounds), snapshot.view]
     for round, view in zip(snapshot.rounds, views[1:], strict=True):
-        play.view = view
-        play.tracker = follow(play, round.action, round.hits, round.memory)
+        prompt = (segments[i] for i in view)
+        play.tracker = follow(play, prompt, round.action, round.hits, round.memory)
+        play.diagnostics = round.diagnostics
         play.rounds.append(round)
     return play
 
