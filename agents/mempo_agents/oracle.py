@@ -38,37 +38,31 @@ _MISSED = "missed:"
 
 def write(context: Context, questions: QuestionSet) -> str | Exception:
     """Search for the next passage that is missing; answer when there is none, or no round left."""
+    view = look(context)
+    one = len(view.questions) == 1
     try:
-        objectives = _objectives(context.question_id, questions)
+        ids = (context.question_id,) if one else context.question_id.split("+")
+        objectives = tuple(map(questions.by_id, ids))
     except ConfigError as error:
         return error
-    view = look(context)
     wanted = [(i, evidence) for i, question in enumerate(objectives) for evidence in question.evidence]
     held = {(i, e): article for i, e in wanted if (article := _held(view, i, e))}
     missed = {(i, e) for i, e in wanted if (i, e) not in held and (i, _missed(e)) in view.notes}
-    query = None
+    query = ""
     for i, evidence in wanted:
-        if (i, evidence) in held or (i, evidence) in missed:
-            continue
-        query = None if view.last_round else _next_query(evidence, objectives[i], view.queries)
-        if query is not None or view.last_round:
+        if query or view.last_round:
             break
-        missed.add((i, evidence))
+        if (i, evidence) not in held and (i, evidence) not in missed:
+            query = _next_query(evidence, objectives[i], view.queries)
+            if not query:
+                missed.add((i, evidence))
     kept = [(i, write_article(article)) for (i, _), article in held.items()]
     memory = write_notes(kept + [(i, _missed(e)) for i, e in wanted if (i, e) in missed])
-    if query is not None:
+    if query:
         return write_search(query, memory=memory)
     right = [all((i, e) in held for e in question.evidence) for i, question in enumerate(objectives)]
     answers = [q.answers[0] if ok else WRONG for q, ok in zip(objectives, right, strict=True)]
     return write_answers(answers, memory=memory)
-
-
-def _objectives(question_id: str, questions: QuestionSet) -> tuple[Question, ...]:
-    """The questions of an episode; ConfigError if the set does not hold them."""
-    try:
-        return (questions.by_id(question_id),)
-    except ConfigError:
-        return tuple(map(questions.by_id, question_id.split("+")))
 
 
 def _held(view: View, objective: int, evidence: Evidence) -> Article | None:
@@ -88,13 +82,12 @@ def _held(view: View, objective: int, evidence: Evidence) -> Article | None:
     return None
 
 
-def _next_query(evidence: Evidence, question: Question, asked: Sequence[str]) -> str | None:
+def _next_query(evidence: Evidence, question: Question, asked: Sequence[str]) -> str:
     """The title, then the title with what the passage says, then nothing."""
-    clue = " ".join(evidence.sentences) or question.text
-    queries = [shown(evidence.title), shown(f"{evidence.title} {clue}")]
-    if not asked or asked[-1] not in queries:
-        return queries[0]
-    return dict(zip(queries, [queries[1], None], strict=True))[asked[-1]]
+    title, clue = evidence.title, " ".join(evidence.sentences) or question.text
+    queries = [shown(title), shown(f"{title} {clue}"), ""]
+    last = asked[-1] if asked else ""
+    return queries[queries.index(last) + 1] if last in queries[:2] else queries[0]
 
 
 def _missed(evidence: Evidence) -> str:

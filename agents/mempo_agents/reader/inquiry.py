@@ -66,14 +66,15 @@ _BEFORE = frozenset(
 )
 _QUOTED = re.compile(r"[\"“]\s*([^\"”]+?)[\s,.]*[\"”]")
 _VERBS = "is|was|were|are|do|does|did|has|had|have"
-_NOT_NOUNS = frozenset({*_VERBS.split("|"), "the", "a", "an", "of", "in", "on", "by", "for", "s"})
+_NOT_NOUNS = frozenset({*_VERBS.split("|"), "the", "a", "an", "of", "in", "on", "by", "for", "s", "name"})
 _NOT_NAMES = """
 what which who whom whose when where how why in on at for of is are was were do does did has have the a an and
 both between during after before from to this that name
 """
 _FIRST_WORDS = frozenset(_NOT_NAMES.split())
 _AFTER_WH = re.compile(
-    rf"((?: [\w'-]+){{1,6}}?)(?: (?:{_VERBS}|who|that|which|in|of|by|on|with|from|for|to|at|and)\b|[,?]|$)"
+    rf"((?: [\w'-]+){{1,6}}?)"
+    rf"(?: (?:{_VERBS}|(?!united)\w+ed|who|that|which|in|of|by|on|with|from|for|to|at|and)\b|[,?]|$)"
 )
 _AFTER_VERB = re.compile(
     r"(?: (?:is|was|are|were))? (?:the |an? )?(?:name of the )?((?:[\w'-]+ ?){1,4}?)"
