@@ -68,7 +68,8 @@ def write(context: Context, questions: QuestionSet) -> str | Exception:
 def _held(view: View, objective: int, evidence: Evidence) -> Article | None:
     """The evidence, as it is in view in a passage or in a note of its objective; None if it is not.
 
-    That is its sentences under its title, or the whole passage where no sentence is named.
+    That is its sentences under its title. Where no sentence is named it is the whole passage, known by its
+    id; one whose white space the environment changes (it shows single spaces) is not recognised.
     """
     title, sentences = shown(evidence.title), tuple(map(shown, evidence.sentences))
     noted = (read_article(text) for i, text in view.notes if i == objective)
@@ -83,11 +84,14 @@ def _held(view: View, objective: int, evidence: Evidence) -> Article | None:
 
 
 def _next_query(evidence: Evidence, question: Question, asked: Sequence[str]) -> str:
-    """The title, then the title with what the passage says, then nothing."""
-    title, clue = evidence.title, " ".join(evidence.sentences) or question.text
-    queries = [shown(title), shown(f"{title} {clue}"), ""]
+    """The title, then the title with more that the passage may say, then nothing."""
+    clues = (
+        "",
+        *([" ".join(evidence.sentences)] if evidence.sentences else [question.text, question.answers[0]]),
+    )
+    queries = [shown(f"{evidence.title} {clue}") for clue in clues]
     last = asked[-1] if asked else ""
-    return queries[queries.index(last) + 1] if last in queries[:2] else queries[0]
+    return [*queries, ""][queries.index(last) + 1] if last in queries else queries[0]
 
 
 def _missed(evidence: Evidence) -> str:
