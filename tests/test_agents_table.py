@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -148,3 +152,20 @@ def test_long_texts_are_read_in_part(name: str, text: str) -> None:
         Segment("information", 1, f"<information>\n[1] Foo\n{text}\n</information>", 1),
     )
     assert isinstance(make_agent(name).act([Context(segments, "q")])[0], str)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_with_another_hash_seed_writes_the_same(name: str) -> None:
+    code = f"import test_agents_table as t; print([[r.text for r in e.rounds] for e in t.play({name!r}, 3)])"
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert "<answer>" in outputs.pop()
