@@ -42,6 +42,7 @@ class Tracker(Struct, frozen=True, kw_only=True):
 
     Attributes:
         questions: The objectives.
+        facts: How many facts they have.
         seen: Facts whose passage was retrieved, with its text.
         held: Facts that the coming prompt holds.
         ever_held: Facts that some prompt held.
@@ -57,6 +58,7 @@ class Tracker(Struct, frozen=True, kw_only=True):
     """
 
     questions: tuple[Question, ...]
+    facts: int
     seen: dict[Fact, str] = {}
     held: frozenset[Fact] = frozenset()
     ever_held: frozenset[Fact] = frozenset()
@@ -70,7 +72,7 @@ class Tracker(Struct, frozen=True, kw_only=True):
 
     def diagnostics(self) -> Diagnostics:
         """What is known now."""
-        total = sum([len(question.evidence) for question in self.questions])
+        total = self.facts
         return Diagnostics(
             evidence_recall=len(self.seen) / total if total else None,
             evidence_kept=len(self.held) / total if total else None,
@@ -84,7 +86,8 @@ class Tracker(Struct, frozen=True, kw_only=True):
 def start(questions: tuple[Question, ...]) -> Tracker:
     """Nothing seen: False for each objective, None for those with yes / no answers."""
     unseen = tuple(None if is_closed(q.answers) else False for q in questions)
-    return Tracker(questions=questions, answer_seen=unseen, answer_in_memory=unseen)
+    facts = sum(len(question.evidence) for question in questions)
+    return Tracker(questions=questions, facts=facts, answer_seen=unseen, answer_in_memory=unseen)
 
 
 def after_round(
@@ -124,6 +127,7 @@ def after_round(
         held |= {fact for fact, i in _facts(before.questions) if i in shown}
     return Tracker(
         questions=before.questions,
+        facts=before.facts,
         seen=seen,
         held=held,
         ever_held=before.ever_held | held,

@@ -20,7 +20,7 @@ from mempo_env.rewards import RewardConfig
 from mempo_env.snapshot import freeze, revive, set_rng, thaw
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
-from mempo_env.types import Completion, Episode, Hit, Question, Round, Search, Segment, Split, StopReason
+from mempo_env.types import Completion, Episode, Hit, Round, Search, Segment, Split, StopReason
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -317,18 +317,18 @@ class SearchQAEnv(gym.Env[str, str]):
             raise gym.error.ResetNeeded(f"the episode has ended ({now.stop_reason}): call reset() to go on")
         return now
 
-    def _draw(self) -> tuple[Question, ...]:
-        """Draw the objectives with the episode's random numbers."""
+    def _draw(self) -> tuple[str, ...]:
+        """Draw the ids of the objectives with the episode's random numbers."""
         rows, n, rng = self.questions, self.rules.objectives, self.np_random
         if n == 1:
-            return (rows[int(rng.random() * len(rows))],)
+            return (rows[int(rng.random() * len(rows))].id,)
         if self.compose == "consecutive":
             first = n * int(rng.integers(len(rows) // n))
-            return tuple(rows[first + i] for i in range(n))
-        return tuple(rows[int(i)] for i in rng.choice(len(rows), n, replace=False))
+            return tuple(rows[first + i].id for i in range(n))
+        return tuple(rows[int(i)].id for i in rng.choice(len(rows), n, replace=False))
 
-    def _choose(self, chosen: str | Sequence[str]) -> tuple[Question, ...]:
-        """Look the objectives up by their ids."""
+    def _choose(self, chosen: str | Sequence[str]) -> tuple[str, ...]:
+        """The ids of the objectives that were asked for, as many as there must be."""
         n = self.rules.objectives
         if isinstance(chosen, str):
             chosen = chosen.split("+") if n > 1 else [chosen]
@@ -337,21 +337,21 @@ class SearchQAEnv(gym.Env[str, str]):
             raise ConfigError(
                 f"question_id: wanted {n} different ids (joined by '+', or a sequence), got {chosen!r}"
             )
-        return tuple(map(self.questions.by_id, ids))
+        return ids
 
-    def _start(self, questions: tuple[Question, ...]) -> Play:
+    def _start(self, ids: tuple[str, ...]) -> Play:
         """A new episode: a copy of the first one with these questions, which always begin in the same way."""
-        ids = tuple([question.id for question in questions])
         first = self._starts.get(ids)
         if first is None:
+            first = self._begin(ids)
             if len(self._starts) >= STARTS_KEPT:
                 self._starts.pop(next(iter(self._starts)))
-            first = self._starts[ids] = self._begin(questions)
+            self._starts[ids] = first
         return first.copy()
 
-    def _begin(self, questions: tuple[Question, ...]) -> Play:
+    def _begin(self, ids: tuple[str, ...]) -> Play:
         """A new episode, unless not even its first prompt is allowed."""
-        now = play.begin(self.rules, questions)
+        now = play.begin(self.rules, tuple(map(self.questions.by_id, ids)))
         if play.overflows(now, self.rules):
             raise ConfigError(
                 f"max_context_tokens: wanted at least the {now.prompt_tokens} tokens of the first prompt of "
@@ -376,17 +376,17 @@ class SearchQAEnv(gym.Env[str, str]):
 
     def _result(self, now: Play, asked: Tracker, done: Round | None) -> StepResult:
         info = play.tell(now, done)
-        if now.stop_reason is not None:
-            episode = play.record(now, self.rules, asked)
-            info["stop_reason"] = episode.stop_reason
-            info["episode"] = episode
-            info["score"] = episode.score
-            info["failure"] = episode.failure
-            info["mask_episode"] = episode.mask_episode
-        terminated = now.stop_reason is StopReason.ANSWERED
-        truncated = now.stop_reason is not None and not terminated
         reward = 0.0 if done is None else done.reward.weighted.total()
-        return now.observation, reward, terminated, truncated, info
+        if now.stop_reason is None:
+            return now.observation, reward, False, False, info
+        episode = play.record(now, self.rules, asked)
+        info["stop_reason"] = episode.stop_reason
+        info["episode"] = episode
+        info["score"] = episode.score
+        info["failure"] = episode.failure
+        info["mask_episode"] = episode.mask_episode
+        answered = now.stop_reason is StopReason.ANSWERED
+        return now.observation, reward, answered, not answered, info
 
 
 def ask(retriever: Retriever, queries: Sequence[str], k: int) -> Sequence[Sequence[Hit]] | Exception:

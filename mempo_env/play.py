@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -208,12 +209,12 @@ def look(play: Play, rules: Rules) -> None:
     """Compose the coming prompt; a hint is of use only while the episode runs."""
     ledger, number = play.ledger, len(play.ledger.steps)
     view = ledger.visible(rules.context)
-    segments = [ledger.segments[i] for i in view]
-    texts = [segment.text for segment in segments]
+    segments = list(map(ledger.segments.__getitem__, view))
+    texts = list(map(attrgetter("text"), segments))
     kept = "\n".join(texts[ledger.head :])
     future = f"{play.question_id}\0{play.memory}\0{number}\0{kept}"
     play.state_hash = hashlib.blake2b(future.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    n_tokens = sum([segment.tokens for segment in segments])
+    n_tokens = sum(map(attrgetter("tokens"), segments))
     if rules.hint and play.stop_reason is None:
         limit = rules.max_context_tokens
         left = None if limit is None else max(0, limit - n_tokens)
@@ -235,10 +236,11 @@ def follow(
     play: Play, prompt: Iterable[Segment], action: Action, hits: tuple[Hit, ...], memory: str
 ) -> Tracker:
     """The tracker after a round, which is not yet among the play's; `prompt` is what comes after it."""
-    found = [*(round.hits for round in play.rounds), hits]
-    shown = [
-        hit.id for segment in prompt if segment.kind == "information" for hit in found[segment.round - 1]
-    ]
+    shown: list[str] = []
+    for segment in prompt:
+        if segment.kind == "information":
+            past = segment.round <= len(play.rounds)
+            shown += [hit.id for hit in (play.rounds[segment.round - 1].hits if past else hits)]
     query = action.query if isinstance(action, Search) else None
     return diagnostics.after_round(play.tracker, query=query, hits=hits, memory=memory, shown=shown)
 

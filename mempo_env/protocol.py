@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Search, Segment, Span
 
+_NAMES = ("think", "mem", "search", "answer", "tool_call", "information")
 _BANK_TAGS = ("memory_write", "memory_read", "memory_merge", "memory_discard")
-_NAMES = ("mem", "think", "search", "tool_call", "answer", "information")
-_OPEN = r"<\s*(/\s*)?(" + "|".join((*_BANK_TAGS, *_NAMES)) + r")\b"
+_OPEN = r"<\s*(/\s*)?(" + "|".join((*_NAMES, *_BANK_TAGS)) + r")\b"
 _TAG = re.compile(_OPEN + r"([^<>]*)>", re.IGNORECASE)
 _TAG_START = re.compile(_OPEN, re.IGNORECASE)
 
@@ -77,21 +77,24 @@ def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = Fals
     """
     blocks, flaws = _blocks(text)
     spans = _spans(blocks, len(text))
-    actions = [block for block in blocks if block.name in _ACTIONS]
+    actions: list[_Block] = []
+    memories: list[_Block] = []
 
     def invalid(reason: str) -> Invalid:
         return Invalid(reason=reason, detail=REASONS[reason], flaws=tuple(flaws), spans=spans)
 
-    if "information" in [block.name for block in blocks]:
-        return invalid("fabricated_observation")
+    for block in blocks:
+        if block.name == "information":
+            return invalid("fabricated_observation")
+        if block.name in _ACTIONS:
+            actions.append(block)
+        elif block.name == "mem" and not actions:
+            memories.append(block)
     if not actions:
         return invalid("cut_off" if finish_reason == "length" else "no_action")
-    if len(actions) > 1:
+    if len(actions) > 1 or len(memories) > 1:
         return invalid("ambiguous")
     action = actions[0]
-    memories = [block for block in blocks if block.name == "mem" and block.start < action.start]
-    if len(memories) > 1:
-        return invalid("ambiguous")
     if action.nested:
         return invalid("nested_tag")
     if action.parameters or (memories and memories[0].parameters):
@@ -127,7 +130,7 @@ def _blocks(text: str) -> tuple[list[_Block], list[str]]:
     """
     tags = list(_TAG.finditer(text))
     ends = [tag[2].lower() if tag[1] else "" for tag in tags]
-    last_end = {name: i for i, name in enumerate(ends)}
+    last_end = dict(zip(ends, range(len(ends)), strict=True))
     ends.append("")  # behind the last tag, where a block that nothing ends has its end
     blocks: list[_Block] = []
     flaws: list[str] = []

@@ -14,6 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 from mempo_env.types import ObjectiveScore, Score
 
@@ -110,15 +111,15 @@ def score_objective(prediction: str, answers: tuple[str, ...]) -> ObjectiveScore
 
 def score_episode(parts: Sequence[str], answers: Sequence[tuple[str, ...]], well_formed: bool) -> Score:
     """Score one prediction an objective, in order ("" where none was given); the figures are their means."""
-    objectives = tuple(map(score_objective, parts, answers))
     n = len(answers)
-    if len(objectives) != n or n == 0:
+    if len(parts) != n or n == 0:
         raise ValueError(f"wanted one prediction for each of {n} objectives, got {len(parts)}")
-    em = sum([o.em for o in objectives]) / n
+    objectives = tuple(map(score_objective, parts, answers))
+    em = sum(map(attrgetter("em"), objectives)) / n
     return Score(
         em=em,
-        f1=sum([o.f1 for o in objectives]) / n,
-        em_relaxed=sum([o.em_relaxed for o in objectives]) / n,
+        f1=sum(map(attrgetter("f1"), objectives)) / n,
+        em_relaxed=sum(map(attrgetter("em_relaxed"), objectives)) / n,
         em_all=float(em == 1.0 and well_formed),
         well_formed=well_formed,
         objectives=objectives,
