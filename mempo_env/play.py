@@ -36,6 +36,8 @@ from mempo_env.types import (
 
 MemoryKind: TypeAlias = Literal["inline", "none"]
 
+_text, _tokens = attrgetter("text"), attrgetter("tokens")
+
 
 class Rules(Struct, frozen=True, kw_only=True):
     """What holds for every episode of an environment; see `SearchQAEnv` for the meaning of each."""
@@ -210,11 +212,11 @@ def look(play: Play, rules: Rules) -> None:
     ledger, number = play.ledger, len(play.ledger.steps)
     view = ledger.visible(rules.context)
     segments = list(map(ledger.segments.__getitem__, view))
-    texts = list(map(attrgetter("text"), segments))
+    texts = list(map(_text, segments))
     kept = "\n".join(texts[ledger.head :])
     future = f"{play.question_id}\0{play.memory}\0{number}\0{kept}"
     play.state_hash = hashlib.blake2b(future.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    n_tokens = sum(map(attrgetter("tokens"), segments))
+    n_tokens = sum(map(_tokens, segments))
     if rules.hint and play.stop_reason is None:
         limit = rules.max_context_tokens
         left = None if limit is None else max(0, limit - n_tokens)

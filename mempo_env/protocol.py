@@ -22,9 +22,11 @@ from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Se
 
 _NAMES = ("think", "mem", "search", "answer", "tool_call", "information")
 _BANK_TAGS = ("memory_write", "memory_read", "memory_merge", "memory_discard")
-_OPEN = r"<\s*(/\s*)?(" + "|".join((*_NAMES, *_BANK_TAGS)) + r")\b"
-_TAG = re.compile(_OPEN + r"([^<>]*)>", re.IGNORECASE)
-_TAG_START = re.compile(_OPEN, re.IGNORECASE)
+_NAME = r"(?ai:" + "|".join((*_NAMES, *_BANK_TAGS)) + r")\b"
+_TAG_START = re.compile(rf"<\s*(/\s*)?({_NAME})")
+_TAG = re.compile(rf"<\s*(/\s*)?({_NAME})([^<>]*)>")
+_BEGIN = re.compile(rf"<\s*{_NAME}[^<>]*>")
+_END = {name: re.compile(rf"<\s*/\s*(?ai:{name})\b[^<>]*>") for name in (*_NAMES, *_BANK_TAGS)}
 
 _ROLES: dict[str, Role] = {"mem": "mem", "search": "call", "tool_call": "call", "answer": "answer"}
 _ACTIONS = frozenset({"search", "tool_call", "answer"})
@@ -128,30 +130,27 @@ def _blocks(text: str) -> tuple[list[_Block], list[str]]:
     A block ends at the first end tag of its own name; where there is none, at the next opening tag, or with
     the text.
     """
-    tags = list(_TAG.finditer(text))
-    ends = [tag[2].lower() if tag[1] else "" for tag in tags]
-    last_end = dict(zip(ends, range(len(ends)), strict=True))
-    ends.append("")  # behind the last tag, where a block that nothing ends has its end
     blocks: list[_Block] = []
     flaws: list[str] = []
-    i = 0
-    while i < len(tags):
-        if ends[i]:
+    endless: set[str] = set()  # names that no further tag ends, so that none is looked for twice
+    after = 0
+    while tag := _TAG.search(text, after):
+        name, inner = tag[2].lower(), tag.end()
+        if tag[1]:
             _note(flaws, "stray_close")
-            i += 1
+            after = inner
             continue
-        tag, name = tags[i], tags[i][2].lower()
-        if last_end.get(name, -1) > i:
-            j = ends.index(name, i + 1)
-            outer, end = tags[j].span()
-            after = j + 1
+        end = None if name in endless else _END[name].search(text, inner)
+        if end is not None:
+            outer, after = end.span()
         else:
+            endless.add(name)
             _note(flaws, "unclosed")
-            j = after = ends.index("", i + 1)
-            outer = end = tags[j].start() if j < len(tags) else len(text)
+            following = _BEGIN.search(text, inner)
+            outer = after = following.start() if following else len(text)
         if name != "think":
-            blocks.append(_Block(name, *tag.span(), outer, end, j > i + 1, tag[3].strip()))
-        i = after
+            nested = _TAG.search(text, inner, outer) is not None
+            blocks.append(_Block(name, tag.start(), inner, outer, after, nested, tag[3].strip()))
     return blocks, flaws
 
 

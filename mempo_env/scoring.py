@@ -14,7 +14,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 
 from mempo_env.types import ObjectiveScore, Score
 
@@ -115,12 +114,16 @@ def score_episode(parts: Sequence[str], answers: Sequence[tuple[str, ...]], well
     if len(parts) != n or n == 0:
         raise ValueError(f"wanted one prediction for each of {n} objectives, got {len(parts)}")
     objectives = tuple(map(score_objective, parts, answers))
-    em = sum(map(attrgetter("em"), objectives)) / n
+    em = f1 = em_relaxed = 0.0
+    for objective in objectives:
+        em += objective.em
+        f1 += objective.f1
+        em_relaxed += objective.em_relaxed
     return Score(
-        em=em,
-        f1=sum(map(attrgetter("f1"), objectives)) / n,
-        em_relaxed=sum(map(attrgetter("em_relaxed"), objectives)) / n,
-        em_all=float(em == 1.0 and well_formed),
+        em=em / n,
+        f1=f1 / n,
+        em_relaxed=em_relaxed / n,
+        em_all=float(em == n and well_formed),
         well_formed=well_formed,
         objectives=objectives,
     )
