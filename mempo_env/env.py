@@ -27,6 +27,7 @@ StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 STARTS_KEPT = 4096
 """First prompts that an environment keeps, so that a group of episodes of one question composes it once."""
 
+_OPTIONS = frozenset({"question_id", "state"})
 _MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
 _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
 
@@ -440,8 +441,8 @@ def _read_options(options: Mapping[str, Any] | None) -> tuple[Any, Any]:
     """Return (question_id, state) of the options of `reset`, None where they are not given."""
     if not options:
         return None, None
-    if unknown := options.keys() - {"question_id", "state"}:
-        raise ConfigError(f"reset: options may hold question_id or state, got {', '.join(sorted(unknown))}")
+    if not _OPTIONS.issuperset(options):
+        raise ConfigError(f"reset: options may hold question_id or state, got {', '.join(sorted(options))}")
     return options.get("question_id"), options.get("state")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
@@ -149,7 +149,7 @@ def conclude(
     elif isinstance(action, Answer):
         play.stop_reason = StopReason.ANSWERED
         parts, well_formed = protocol.split_answer(action.text, rules.objectives)
-        play.score = score_episode(parts, [question.answers for question in play.questions], well_formed)
+        play.score = _score(play, parts, well_formed)
     _write(play, rules, completion, action, hits)
     number = len(play.ledger.steps)
     if play.stop_reason is None and number == rules.max_rounds:
@@ -183,6 +183,10 @@ def conclude(
         )
     )
     return asked
+
+
+def _score(play: Play, parts: Sequence[str], well_formed: bool) -> Score:
+    return score_episode(parts, [question.answers for question in play.questions], well_formed)
 
 
 def _write(play: Play, rules: Rules, completion: Completion, action: Action, hits: tuple[Hit, ...]) -> None:
@@ -287,8 +291,7 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
 
 def record(play: Play, rules: Rules, asked: Tracker) -> Episode:
     """The episode so far; `asked` is the tracker of the prompt from which its last round was written."""
-    answers = [question.answers for question in play.questions]
-    score = play.score or score_episode([""] * len(answers), answers, well_formed=False)
+    score = play.score or _score(play, [""] * len(play.questions), well_formed=False)
     masked = play.stop_reason is StopReason.RETRIEVER_ERROR
     reasons = [
         diagnostics.failure(i, asked, objective, answered=play.score is not None, masked=masked)

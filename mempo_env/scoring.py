@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from mempo_env.types import ObjectiveScore, Score
 
-_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CLOSED = frozenset({"yes", "no", "noanswer"})
 _FOLD = str.maketrans(
@@ -27,7 +27,7 @@ _FOLD = str.maketrans(
 
 def normalise(text: str) -> str:
     """Return the text in the form in which the official script compares answers."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DELETE_PUNCTUATION)).split())
+    return " ".join(_ARTICLES.sub(" ", _PUNCTUATION.sub("", text.lower())).split())
 
 
 def fold(text: str) -> str:

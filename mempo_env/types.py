@@ -133,6 +133,8 @@ class Completion(str):
         calls: Every call of a model in this round, in order; empty: one call over the visible segments.
     """
 
+    __slots__ = ("calls", "finish_reason", "logprobs", "token_ids")
+
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
@@ -157,7 +159,7 @@ class Completion(str):
             raise ValueError(
                 f"wanted one log-probability a token, got {len(logprobs)} for {len(token_ids)} tokens"
             )
-        self = super().__new__(cls, text if text.isascii() else text.encode("utf-8", "replace").decode())
+        self = str.__new__(cls, text if text.isascii() else text.encode("utf-8", "replace").decode())
         self.token_ids = tuple(token_ids)
         self.logprobs = tuple(logprobs)
         self.finish_reason = finish_reason
