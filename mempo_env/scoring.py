@@ -20,6 +20,7 @@ from mempo_env.types import ObjectiveScore, Score
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _CLOSED = frozenset({"yes", "no", "noanswer"})
+_CLOSED_OR_NOTHING = _CLOSED | {""}
 _FOLD = str.maketrans(
     {**dict.fromkeys("‐‑‒–—―−﹘﹣－", "-"), **dict.fromkeys("‘’ʼ′", "'"), **dict.fromkeys("“”″", '"')}
 )
@@ -81,7 +82,7 @@ def normalised_answers(answers: tuple[str, ...]) -> tuple[str, ...]:
 
 def is_closed(answers: tuple[str, ...]) -> bool:
     """Whether the answers are of the yes / no kind, which any text may contain."""
-    return all(norm in _CLOSED or not norm for norm in normalised_answers(answers))
+    return _CLOSED_OR_NOTHING.issuperset(normalised_answers(answers))
 
 
 def score_objective(prediction: str, answers: tuple[str, ...]) -> ObjectiveScore:
