@@ -154,7 +154,7 @@ def _arm(name: str, env: SearchQAEnv, kwargs: dict[str, Any]) -> Arm:
     own = _environment({**kwargs, **agent.env_kwargs}).rules.settings
     return Arm(
         agent=name,
-        fingerprint=agent.fingerprint,
+        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}",
         env_kwargs=dict(agent.env_kwargs),
         settings=digest(msgspec.json.encode(own, order="sorted")),
     )
@@ -162,9 +162,16 @@ def _arm(name: str, env: SearchQAEnv, kwargs: dict[str, Any]) -> Arm:
 
 def _source_digest(modules: Sequence[str]) -> str:
     """Of the source files of modules, by their bytes."""
-    sources = []
-    for name in modules:
-        spec = importlib.util.find_spec(name)
-        assert spec is not None and spec.origin is not None
-        sources.append(Path(spec.origin).read_bytes())
-    return digest(*sources)
+    return digest(*(_source(module).read_bytes() for module in modules))
+
+
+def _package_digest(package: str) -> str:
+    """Of all source files of a package: a changed agent is another one, whatever it calls itself."""
+    folder = _source(package).parent
+    return digest(*(path.read_bytes() for path in sorted(folder.rglob("*.py"))))
+
+
+def _source(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin)
