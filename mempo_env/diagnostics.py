@@ -37,6 +37,12 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(normalise(text).split()) - _FUNCTION_WORDS
 
 
+@lru_cache(maxsize=1024)
+def _normalised_passage(text: str) -> str:
+    """The normal form of a passage: environments that step together are shown the same ones."""
+    return normalise(text)
+
+
 class Tracker(Struct, frozen=True, kw_only=True):
     """What one episode has shown and kept so far; `after_round` makes the next one.
 
@@ -115,7 +121,9 @@ def after_round(
         texts = {hit.id: f"{hit.title}\n{hit.text}" for hit in hits}
         new = {fact: texts[i] for fact, i in _facts(before.questions) if i in texts and fact not in seen}
         seen = {**seen, **new} if new else seen
-        answer_seen = _look_for_answers(before.questions, answer_seen, list(map(normalise, texts.values())))
+        if False in answer_seen:
+            texts_norm = list(map(_normalised_passage, texts.values()))
+            answer_seen = _look_for_answers(before.questions, answer_seen, texts_norm)
     in_memory, answer_in_memory = before.in_memory, before.answer_in_memory
     if memory != before.memory or seen is not before.seen:
         norm = normalise(memory)
