@@ -104,7 +104,7 @@ def after_round(
     memory: str,
     shown: Collection[str],
 ) -> Tracker:
-    """The tracker after one more round.
+    """The tracker after one more round; the same one if that changed nothing.
 
     Args:
         before: The one before the round.
@@ -133,6 +133,8 @@ def after_round(
     held = in_memory
     if shown:
         held |= {fact for fact, i in _facts(before.questions) if i in shown}
+    if query is None and memory == before.memory and held == before.held and not before.redundant:
+        return before
     return Tracker(
         questions=before.questions,
         facts=before.facts,

@@ -160,7 +160,8 @@ def conclude(
     if overflow:
         play.stop_reason = StopReason.CONTEXT_OVERFLOW
     play.tracker = follow(play, play.segments, action, hits, play.memory)
-    play.diagnostics = play.tracker.diagnostics()
+    if play.tracker is not asked:
+        play.diagnostics = play.tracker.diagnostics()
     play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
     reward = rewards.weigh(_earned(play, rules, action, overflow), rules.reward)
     play.rewards = rewards.add(play.rewards, reward.weighted)
