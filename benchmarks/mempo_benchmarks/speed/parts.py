@@ -48,17 +48,16 @@ def answering(what: str, rows: Sequence[Row], warm: int, repetitions: int, syste
     env = {"dataset": "synthetic", "retriever": "canned"}
     new, again = f"{mine.name}, questions new to it", f"{mine.name}, questions that come again"
     runs = {
-        new: _player(mine, "play", rows, warm, 1, **env),
         again: _player(mine, "play", rows, warm, 5, **env),
+        new: _player(mine, "play", rows, warm, 1, **env),
     }
     for peer in peers:
         runs[peer.name] = _player(peer, "play", rows, warm, 5)
         if peer.player == "play_skyrl":
             reused = f"{peer.name}, one object set back by hand"
             runs[reused] = _player(peer, "play_reused", rows, warm, 5)
-    title = f"{what}, {len(rows) - warm:,} questions"
-    seconds = interleave(runs, repetitions)
-    return Part(title, "episode", seconds, (new, again), "1.5 times skyrl-gym SearchEnv, at least equal")
+    title = f"{what} ({len(rows) - warm:,} questions): an episode"
+    return Part(title, interleave(runs, repetitions), (again, new), "1.5 times skyrl-gym, at least equal")
 
 
 def searching(
@@ -76,8 +75,8 @@ def searching(
         for peer in peers:
             runs[f"{peer.name}, over HTTP"] = _player(peer, "play", rows, warm, 3, url=url + _path(peer))
         seconds = interleave(runs, repetitions)
-    title = f"{SEARCHES} searches and an answer, {len(rows) - warm:,} episodes"
-    return Part(title, "episode", seconds, (inside, outside), "in process 10 times, over HTTP 1.5 times")
+    title = f"{SEARCHES} searches and an answer ({len(rows) - warm:,} questions): an episode"
+    return Part(title, seconds, (inside, outside), "in process 10 times, over HTTP 1.5 times each peer")
 
 
 def crowding(environments: int, rounds: int, repetitions: int, systems: Sequence[System]) -> Part:
@@ -100,7 +99,7 @@ def crowding(environments: int, rounds: int, repetitions: int, systems: Sequence
         f"40 times one by one; the server alone allows {environments * one / all_:.1f} times "
         f"({environments} x {one * 1e3:g} ms to {all_ * 1e3:g} ms)"
     )
-    return Part(f"{environments} environments search", "search", seconds, (together,), aim)
+    return Part(f"{environments} environments at a slow server: a search", seconds, (together,), aim)
 
 
 def starting(repetitions: int, systems: Sequence[System]) -> list[Part]:
@@ -121,9 +120,9 @@ def starting(repetitions: int, systems: Sequence[System]) -> list[Part]:
         for name in ("first make", "next make")
     }
     return [
-        Part('python -c "import ..."', "start", imports, (warm,), "under 0.5 s"),
-        Part("First make in a process", "make", makes["first make"], (warm,), "under 2 s"),
-        Part("Next make", "make", makes["next make"], (warm,), "milliseconds"),
+        Part('`python -c "import ..."`', imports, (warm,), "under 0.5 s"),
+        Part("The first make in a process", makes["first make"], (warm,), "under 2 s"),
+        Part("The next make", makes["next make"], (warm,), "milliseconds"),
     ]
 
 

@@ -56,13 +56,13 @@ class Recipe(Struct, frozen=True):
 
 
 PEERS = {
-    "skyrl-gym SearchEnv": Recipe(
+    "skyrl-gym": Recipe(
         ("skyrl-gym==0.4.0", "requests==2.34.2"),
         "play_skyrl",
         "skyrl_gym",
         ("skyrl-gym", "requests"),
     ),
-    "gem-llm QaEnv": Recipe(
+    "gem-llm": Recipe(
         (
             "gem-llm==0.1.0",
             "datasets==5.2.0",
@@ -87,7 +87,7 @@ def installed(name: str) -> System:
     """A peer, in the virtual environment that is kept for it; made the first time.
 
     Raises:
-        PeerError: if it cannot be installed.
+        PeerError: if it cannot be installed, or does not start.
     """
     recipe = PEERS[name]
     folder = cache_folder() / "speed" / recipe.requirements[0].replace("==", "-")
@@ -98,7 +98,9 @@ def installed(name: str) -> System:
         _run([str(python), "-m", "pip", "install", "--quiet", *recipe.requirements])
         with atomic_file(note) as out:  # last: without it the folder is made anew
             out.write(wanted.encode())
-    return System(name, python, recipe.player, recipe.imports, _versions(python, recipe.told))
+    system = System(name, python, recipe.player, recipe.imports, _versions(python, recipe.told))
+    order(system, "start")
+    return system
 
 
 def order(system: System, do: str, *, cache: Path | None = None, **arguments: Any) -> Any:

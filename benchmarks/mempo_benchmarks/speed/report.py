@@ -12,18 +12,16 @@ class Part(Struct, frozen=True):
     """One comparison.
 
     Attributes:
-        title: What was done.
-        unit: What one of it is, "episode" for example.
+        title: What was done, and of what the seconds are.
         seconds: For each system, what one took in each repetition, in the order of the repetitions.
         ours: The systems to which all others are compared.
-        aims: What the issue aims at, in words.
+        aim: How fast they should be, in words.
     """
 
     title: str
-    unit: str
     seconds: dict[str, list[float]]
     ours: tuple[str, ...]
-    aims: str
+    aim: str
 
 
 class Spread(Struct, frozen=True):
@@ -47,27 +45,28 @@ def ratio(part: Part, mine: str, theirs: str) -> Spread:
 
 def table(part: Part) -> str:
     """A part in Markdown."""
-    head = [part.title, f"a {part.unit}", "(least to greatest)", f"{part.unit}s/s"]
-    head += [f"{mine} is so many times as fast" for mine in part.ours]
-    lines = [
-        f"| {' | '.join(head)} |",
-        f"|{'|'.join(['---'] + ['---:'] * (len(head) - 1))}|",
+    head = [
+        part.title,
+        "time",
+        "least to greatest",
+        "per second",
+        *(f"{mine} is faster" for mine in part.ours),
     ]
+    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
     for name, seconds in part.seconds.items():
         took = spread(seconds)
-        cells = [
-            name,
-            _time(took.median),
-            f"{_time(took.least)} to {_time(took.greatest)}",
-            f"{1 / took.median:,.0f}" if took.median < 1 else f"{1 / took.median:.2f}",
-        ]
+        cells = [name, _time(took.median), f"{_time(took.least)} to {_time(took.greatest)}"]
+        cells.append(f"{1 / took.median:,.{0 if took.median < 0.1 else 1}f}")
         for mine in part.ours:
             times = ratio(part, mine, name)
-            cells.append(
-                "" if mine == name else f"{times.median:.2f} ({times.least:.2f} to {times.greatest:.2f})"
-            )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Aim: {part.aims}."])
+            shown = f"{times.median:.2f} times ({times.least:.2f} to {times.greatest:.2f})"
+            cells.append("" if mine == name else shown)
+        lines.append(_line(cells))
+    return "\n".join([*lines, "", f"Aim: {part.aim}."])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _time(seconds: float) -> str:
