@@ -34,18 +34,18 @@ def render_round(episode: Episode) -> str:
 
 
 def _title(text: str) -> str:
-    return f"{_BOLD}── {text} {'─' * max(2, 76 - len(text))}{_OFF}"
+    return f"{_BOLD}── {printable(text)} {'─' * max(2, 76 - len(text))}{_OFF}"
 
 
 def _line(label: str, text: str) -> str:
-    return f"{_DIM}{label:>11}{_OFF}  {_printable(text)}"
+    return f"{_DIM}{label:>11}{_OFF}  {printable(text)}"
 
 
 def _segment(segment: Segment) -> str:
     return _line(segment.kind, segment.text)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text with control characters shown, not obeyed, and its lines indented."""
     shown = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
     return shown.replace("\n", "\n" + " " * 13)

@@ -217,6 +217,8 @@ def failure(
         return Failure.OUT_OF_BUDGET
     if score.em == 1.0:
         return None
+    if score.em_relaxed == 1.0 or score.contains:
+        return Failure.WRONG_FORM
     facts = {fact for fact, _ in _facts(tracker.questions) if fact[0] == objective}
     if not facts:
         return Failure.UNKNOWN
@@ -226,6 +228,4 @@ def failure(
     if missing:
         kept_once = missing <= tracker.ever_in_memory
         return Failure.KEPT_THEN_LOST if kept_once else Failure.RETRIEVED_NOT_KEPT
-    if score.em_relaxed == 1.0 or score.contains:
-        return Failure.WRONG_FORM
     return Failure.KEPT_NOT_USED

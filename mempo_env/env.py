@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from mempo_env import play, protocol, rewards, tokens
 from mempo_env.context import ContextRule, check_rule
-from mempo_env.diagnostics import Tracker
 from mempo_env.errors import ConfigError, RetrieverError, lookup
 from mempo_env.play import MemoryKind, Play, Rules
 from mempo_env.retrieval.base import Retriever
@@ -20,7 +21,7 @@ from mempo_env.rewards import RewardConfig
 from mempo_env.snapshot import freeze, revive, set_rng, thaw
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
-from mempo_env.types import Completion, Episode, Hit, Round, Search, Segment, Split, StopReason
+from mempo_env.types import Completion, Episode, Hit, Round, Search, Segment, Split, StopReason, storable
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -140,16 +141,17 @@ class SearchQAEnv(gym.Env[str, str]):
         render_mode: Literal["ansi", "html"] | None = None,
     ) -> None:
         self.top_k = _at_least_one("top_k", top_k)
+        objectives = _at_least_one("objectives", objectives)
         self.compose = lookup(_COMPOSITIONS, compose, "compose")
-        if not 0.0 <= retriever_noise <= 1.0:
-            raise ConfigError(f"retriever_noise: wanted a probability, got {retriever_noise}")
-        self.retriever_noise = retriever_noise
+        self.retriever_noise = _probability("retriever_noise", retriever_noise)
         if render_mode is not None:
             lookup(dict.fromkeys(self.metadata["render_modes"]), render_mode, "render_mode")
         self.render_mode = render_mode
         dataset, self.corpus, self.retriever = resolve(dataset, corpus, retriever)
+        if not isinstance(getattr(self.retriever, "fingerprint", None), str):
+            raise ConfigError("retriever: wanted a text `fingerprint` that names what decides its ranking")
         self.questions = dataset.split(split)
-        if _at_least_one("objectives", objectives) > len(self.questions):
+        if objectives > len(self.questions):
             raise ConfigError(
                 f"objectives: wanted at most the {len(self.questions)} questions of {split!r}, "
                 f"got {objectives}"
@@ -165,17 +167,17 @@ class SearchQAEnv(gym.Env[str, str]):
             tokenizer=tokenizer,
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
-            system_prompt=protocol.system_prompt(memory, objectives, top_k)
+            system_prompt=protocol.system_prompt(memory, objectives, self.top_k)
             if system_prompt is None
             else system_prompt,
             hint=hint,
             sources={
                 "dataset": self.questions.fingerprint,
-                "retriever": getattr(self.retriever, "fingerprint", type(self.retriever).__name__),
+                "retriever": self.retriever.fingerprint,
                 "split": split,
-                "top_k": top_k,
+                "top_k": self.top_k,
                 "compose": compose,
-                "retriever_noise": retriever_noise,
+                "retriever_noise": self.retriever_noise,
             },
         )
         self.observation_space = UnicodeText()
@@ -196,11 +198,11 @@ class SearchQAEnv(gym.Env[str, str]):
                 {"state": text of `get_state`} goes on from a snapshot.
         """
         super().reset(seed=seed)
-        chosen, state = _read_options(options)
+        chosen, state = self.read_options(options)
         if state is not None:
             self.set_state(state)
         else:
-            self._play = self._start(self._draw() if chosen is None else self._choose(chosen))
+            self._play = self._start(self._draw() if chosen is None else chosen)
         now = self._playing()
         return now.observation, play.tell(now, None)
 
@@ -209,7 +211,11 @@ class SearchQAEnv(gym.Env[str, str]):
         query = self.submit(action)
         if query is None:
             return self.conclude(())
-        outcome = ask(self.retriever, (query,), self.top_k)
+        try:
+            outcome = ask(self.retriever, (query,), self.top_k)
+        except BaseException:
+            self.retract()
+            raise
         return self.conclude(outcome if isinstance(outcome, Exception) else outcome[0])
 
     def render(self) -> str | None:
@@ -247,8 +253,11 @@ class SearchQAEnv(gym.Env[str, str]):
         (completion, action), now.pending = now.pending, None
         if not isinstance(outcome, Exception):
             outcome = self._with_noise(tuple(outcome[: self.top_k])) if isinstance(action, Search) else ()
-        asked = play.conclude(now, self.rules, completion, action, outcome)
-        return self._result(now, asked, now.rounds[-1])
+        return self._result(now, play.conclude(now, self.rules, completion, action, outcome))
+
+    def retract(self) -> None:
+        """Forget what `submit` read: the round has not been played."""
+        self._playing().pending = None
 
     def abort(self, reason: str, detail: str = "") -> StepResult:
         """End the episode from outside, for "timeout" or "agent_error", without a round.
@@ -259,9 +268,9 @@ class SearchQAEnv(gym.Env[str, str]):
         """
         now = self._running()
         allowed = {str(r): r for r in (StopReason.TIMEOUT, StopReason.AGENT_ERROR)}
-        now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), detail
+        now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), storable(detail)
         now.pending = None
-        return self._result(now, now.tracker, None)
+        return self._result(now, None)
 
     # --- Snapshots --------------------------------------------------------------------------------------
 
@@ -303,7 +312,7 @@ class SearchQAEnv(gym.Env[str, str]):
     def episode(self) -> Episode:
         """The episode so far, or whole, as one frozen value."""
         now = self._playing()
-        return play.record(now, self.rules, now.tracker)
+        return play.record(now, self.rules)
 
     # --- Starting ---------------------------------------------------------------------------------------
 
@@ -317,6 +326,19 @@ class SearchQAEnv(gym.Env[str, str]):
         if now.stop_reason is not None:
             raise gym.error.ResetNeeded(f"the episode has ended ({now.stop_reason}): call reset() to go on")
         return now
+
+    def read_options(self, options: Mapping[str, Any] | None) -> tuple[tuple[str, ...] | None, str | None]:
+        """Check the options of `reset`: (ids of the objectives, state), None for what is not given."""
+        if not options:
+            return None, None
+        if not _OPTIONS.issuperset(options):
+            raise ConfigError(
+                f"reset: options may hold question_id or state, got {', '.join(sorted(options))}"
+            )
+        chosen, state = options.get("question_id"), options.get("state")
+        if chosen is not None and state is not None:
+            raise ConfigError("reset: options may hold question_id or state, not both")
+        return None if chosen is None else self._choose(chosen), state
 
     def _draw(self) -> tuple[str, ...]:
         """Draw the ids of the objectives with the episode's random numbers."""
@@ -338,6 +360,8 @@ class SearchQAEnv(gym.Env[str, str]):
             raise ConfigError(
                 f"question_id: wanted {n} different ids (joined by '+', or a sequence), got {chosen!r}"
             )
+        for id in ids:
+            self.questions.by_id(id)
         return ids
 
     def _start(self, ids: tuple[str, ...]) -> Play:
@@ -375,12 +399,12 @@ class SearchQAEnv(gym.Env[str, str]):
             noisy.append(hit)
         return tuple(noisy)
 
-    def _result(self, now: Play, asked: Tracker, done: Round | None) -> StepResult:
+    def _result(self, now: Play, done: Round | None) -> StepResult:
         info = play.tell(now, done)
         reward = 0.0 if done is None else done.reward.weighted.total()
         if now.stop_reason is None:
             return now.observation, reward, False, False, info
-        episode = play.record(now, self.rules, asked)
+        episode = play.record(now, self.rules)
         info["stop_reason"] = episode.stop_reason
         info["episode"] = episode
         info["score"] = episode.score
@@ -396,9 +420,22 @@ def ask(retriever: Retriever, queries: Sequence[str], k: int) -> Sequence[Sequen
         rankings = retriever.search(queries, k)
     except (RetrieverError, OSError) as fault:
         return fault
-    if len(rankings) != len(queries):
-        return RetrieverError(f"wanted a ranking for each of {len(queries)} queries, got {len(rankings)}")
-    return rankings
+    try:
+        found = [tuple(map(_sound, ranking)) for ranking in rankings]
+    except (TypeError, AttributeError, ValueError) as fault:
+        return RetrieverError(f"wanted a sequence of Hits for each query, got something else: {fault}")
+    if len(found) != len(queries):
+        return RetrieverError(f"wanted a ranking for each of {len(queries)} queries, got {len(found)}")
+    return found
+
+
+def _sound(hit: Hit) -> Hit:
+    """The hit, with text that can be stored; a ValueError if it is none, or its score no number."""
+    if not isinstance(hit, Hit) or not math.isfinite(hit.score):
+        raise ValueError(f"{hit!r:.80}")
+    if hit.title.isascii() and hit.text.isascii():
+        return hit
+    return replace(hit, title=storable(hit.title), text=storable(hit.text))
 
 
 def _rules(
@@ -423,10 +460,15 @@ def _rules(
         "max_rounds": _at_least_one("max_rounds", max_rounds),
         "context": check_rule(context),
         "memory": lookup(_MEMORIES, memory, "memory"),
-        "max_context_tokens": max_context_tokens and _at_least_one("max_context_tokens", max_context_tokens),
-        "max_memory_tokens": max_memory_tokens and _at_least_one("max_memory_tokens", max_memory_tokens),
-        "hint": hint,
+        "max_context_tokens": _budget("max_context_tokens", max_context_tokens),
+        "max_memory_tokens": _budget("max_memory_tokens", max_memory_tokens),
+        "hint": bool(hint),
     }
+    if not isinstance(hint, (bool, np.bool_)):
+        raise ConfigError(f"hint: wanted True or False, got {hint!r}")
+    if not isinstance(system_prompt, str):
+        raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
+    system_prompt = storable(system_prompt)
     told = {"reward": msgspec.to_builtins(config), "tokenizer": name, "system_prompt": system_prompt}
     return Rules(
         **checked,
@@ -437,13 +479,14 @@ def _rules(
     )
 
 
-def _read_options(options: Mapping[str, Any] | None) -> tuple[Any, Any]:
-    """Return (question_id, state) of the options of `reset`, None where they are not given."""
-    if not options:
-        return None, None
-    if not _OPTIONS.issuperset(options):
-        raise ConfigError(f"reset: options may hold question_id or state, got {', '.join(sorted(options))}")
-    return options.get("question_id"), options.get("state")
+def _budget(name: str, value: Any) -> int | None:
+    return None if value is None else _at_least_one(name, value)
+
+
+def _probability(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value <= 1:
+        raise ConfigError(f"{name}: wanted a probability, got {value!r}")
+    return float(value)
 
 
 def _at_least_one(name: str, value: Any) -> int:

@@ -51,9 +51,11 @@ class MissingExtra(MempoError):
 
 def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     """Return `table[name]`, or raise a ConfigError that names the nearest entry."""
+    if not isinstance(name, str):
+        raise ConfigError(f"{what}: wanted a name, got {name!r}")
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(str(name), table, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, table, n=1, cutoff=0.6)
     guess = f"did you mean {near[0]!r}? " if near else ""
     many = len(table) > _LISTED
     choice = f"there are {len(table):,}" if many else f"choose from {', '.join(sorted(table))}"

@@ -32,6 +32,7 @@ from mempo_env.types import (
     Segment,
     StopReason,
     Tokens,
+    storable,
 )
 
 MemoryKind: TypeAlias = Literal["inline", "none"]
@@ -63,6 +64,7 @@ class Play(Struct):
         question_id: Their ids, joined by "+".
         ledger: All that was said.
         tracker: What was seen and kept of the evidence.
+        asked: The same in the prompt from which the last round was written.
         diagnostics: The same, as it is told.
         view: Indices of the segments of the coming prompt.
         segments: These segments.
@@ -84,6 +86,7 @@ class Play(Struct):
     question_id: str
     ledger: Ledger
     tracker: Tracker
+    asked: Tracker
     diagnostics: Diagnostics
     view: tuple[int, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -112,7 +115,7 @@ def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
     ledger.head = len(ledger.segments)
     question_id = "+".join([question.id for question in questions])
     tracker = diagnostics.start(questions)
-    play = Play(questions, question_id, ledger, tracker, tracker.diagnostics())
+    play = Play(questions, question_id, ledger, tracker, tracker, tracker.diagnostics())
     look(play, rules)
     return play
 
@@ -132,8 +135,8 @@ def read(play: Play, rules: Rules, completion: Completion) -> Action:
 
 def conclude(
     play: Play, rules: Rules, completion: Completion, action: Action, outcome: tuple[Hit, ...] | Exception
-) -> Tracker:
-    """Play one round to its end; return the tracker of the prompt that it was written from.
+) -> Round:
+    """Play one round to its end, and return it.
 
     Args:
         play: Changed in place.
@@ -142,10 +145,10 @@ def conclude(
         action: What was read in it.
         outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none.
     """
-    asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
+    play.asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
     hits = () if isinstance(outcome, Exception) else outcome
     if isinstance(outcome, Exception):
-        play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, str(outcome)
+        play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, storable(str(outcome))
     elif isinstance(action, Answer):
         play.stop_reason = StopReason.ANSWERED
         parts, well_formed = protocol.split_answer(action.text, rules.objectives)
@@ -160,30 +163,29 @@ def conclude(
     if overflow:
         play.stop_reason = StopReason.CONTEXT_OVERFLOW
     play.tracker = follow(play, play.segments, action, hits, play.memory)
-    if play.tracker is not asked:
+    if play.tracker is not play.asked:
         play.diagnostics = play.tracker.diagnostics()
     play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
     reward = rewards.weigh(_earned(play, rules, action, overflow), rules.reward)
     play.rewards = rewards.add(play.rewards, reward.weighted)
-    play.rounds.append(
-        Round(
-            number=number,
-            view=view,
-            text=str(completion),
-            token_ids=completion.token_ids,
-            logprobs=completion.logprobs,
-            finish_reason=completion.finish_reason,
-            calls=completion.calls,
-            action=action,
-            hits=hits,
-            memory=play.memory,
-            tokens=play.tokens,
-            diagnostics=play.diagnostics,
-            reward=reward,
-            state_hash=play.state_hash,
-        )
+    done = Round(
+        number=number,
+        view=view,
+        text=str(completion),
+        token_ids=completion.token_ids,
+        logprobs=completion.logprobs,
+        finish_reason=completion.finish_reason,
+        calls=completion.calls,
+        action=action,
+        hits=hits,
+        memory=play.memory,
+        tokens=play.tokens,
+        diagnostics=play.diagnostics,
+        reward=reward,
+        state_hash=play.state_hash,
     )
-    return asked
+    play.rounds.append(done)
+    return done
 
 
 def _score(play: Play, parts: Sequence[str], well_formed: bool) -> Score:
@@ -290,12 +292,12 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
     }
 
 
-def record(play: Play, rules: Rules, asked: Tracker) -> Episode:
-    """The episode so far; `asked` is the tracker of the prompt from which its last round was written."""
+def record(play: Play, rules: Rules) -> Episode:
+    """The episode so far, or whole."""
     score = play.score or _score(play, [""] * len(play.questions), well_formed=False)
     masked = play.stop_reason is StopReason.RETRIEVER_ERROR
     reasons = [
-        diagnostics.failure(i, asked, objective, answered=play.score is not None, masked=masked)
+        diagnostics.failure(i, play.asked, objective, answered=play.score is not None, masked=masked)
         for i, objective in enumerate(score.objectives)
     ]
     return Episode(

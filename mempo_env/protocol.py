@@ -18,13 +18,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Search, Segment, Span
+from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Search, Segment, Span, storable
 
 _NAMES = ("think", "mem", "search", "answer", "tool_call", "information")
 _BANK_TAGS = ("memory_write", "memory_read", "memory_merge", "memory_discard")
 _NAME = r"(?ai:" + "|".join((*_NAMES, *_BANK_TAGS)) + r")\b"
 _TAG_START = re.compile(rf"<\s*(/\s*)?({_NAME})")
 _TAG = re.compile(rf"<\s*(/\s*)?({_NAME})([^<>]*)>")
+_OPEN_TAG = re.compile(rf"<\s*(?:/\s*)?{_NAME}[^<>]*(?:>|\Z)")
 _BEGIN = re.compile(rf"<\s*{_NAME}[^<>]*>")
 _END = {name: re.compile(rf"<\s*/\s*(?ai:{name})\b[^<>]*>") for name in (*_NAMES, *_BANK_TAGS)}
 
@@ -193,10 +194,10 @@ def _read_call(text: str) -> tuple[str, str]:
         return "", "unknown_parameter"
     if not isinstance(arguments["query"], str):
         return "", "bad_parameter"
-    return arguments["query"].strip(), ""
+    return storable(arguments["query"]).strip(), ""
 
 
-_NUMBERED = re.compile(r"\s*(\d{1,4})\s*[.):]\s*(.*)")
+_NUMBERED = re.compile(r"\s*([0-9]{1,4})\s*[.):](?!\d)\s*(.*)")
 
 
 def split_answer(text: str, n: int) -> tuple[tuple[str, ...], bool]:
@@ -237,7 +238,7 @@ def _json_list(text: str) -> tuple[str, ...] | None:
         return None
     if not isinstance(parts, list):
         return None
-    return tuple("" if isinstance(p, (dict, list)) or p is None else str(p).strip() for p in parts)
+    return tuple("" if isinstance(p, (dict, list)) or p is None else storable(str(p)).strip() for p in parts)
 
 
 # --- Rendering ---------------------------------------------------------------------------------------------
@@ -246,12 +247,13 @@ def _json_list(text: str) -> tuple[str, ...] | None:
 def neutralise(text: str) -> str:
     """Make every protocol tag in a text inert: `<answer>` becomes `‹answer›`; any other "<" is left alone.
 
-    Where a tag inside a tag (`<answer<mem>>`) would let the outer one live on, every beginning of one goes.
+    Where one would live on (`<answer<mem>>`), or is left open for what is shown next to close it (`<answer`
+    at the end), every beginning of a tag goes.
     """
     if "<" not in text:
         return text
     safe = _TAG.sub(lambda tag: f"‹{tag[0][1:-1]}›", text)
-    return _TAG_START.sub(lambda start: f"‹{start[0][1:]}", safe) if _TAG.search(safe) else safe
+    return _TAG_START.sub(lambda start: f"‹{start[0][1:]}", safe) if _OPEN_TAG.search(safe) else safe
 
 
 def render_question(questions: Sequence[str]) -> str:

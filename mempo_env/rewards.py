@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -50,6 +51,9 @@ class RewardConfig(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse combinations that teach something else than to answer."""
         lookup(_OUTCOMES, self.outcome, "outcome")
+        for name, value in msgspec.structs.asdict(self).items():
+            if name != "outcome" and not math.isfinite(value):
+                raise ConfigError(f"{name}: wanted a finite number, got {value!r}")
         if self.memory_efficiency > self.outcome_weight / 5:
             raise ConfigError(
                 f"memory_efficiency: wanted at most a fifth of outcome_weight ({self.outcome_weight / 5:g}), "

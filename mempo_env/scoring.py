@@ -105,7 +105,7 @@ def score_objective(prediction: str, answers: tuple[str, ...]) -> ObjectiveScore
         em=0.0,
         f1=max(_f1(prediction, norm, gold, gold_norm) for gold, gold_norm in pairs),
         em_relaxed=float(bool(folded) and folded in folded_golds),
-        contains=norm not in _CLOSED and any(contains(folded, gold) for gold in folded_golds),
+        contains=norm not in _CLOSED and any(contains(folded, g) for g in folded_golds if g not in _CLOSED),
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from mempo_env import diagnostics
 from mempo_env.context import Ledger
 from mempo_env.errors import StateError
+from mempo_env.files import digest
 from mempo_env.play import Play, follow
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
@@ -23,6 +25,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A state of the environment; what is not here follows from it."""
 
     version: int = VERSION
+    digest: str = ""
     settings: dict[str, Any]
     rng: str
     question_ids: tuple[str, ...]
@@ -67,24 +70,31 @@ def freeze(play: Play, settings: dict[str, Any], rng: np.random.Generator) -> st
         rounds=tuple(play.rounds),
         **{name: getattr(play, name) for name in _SAME},
     )
-    return msgspec.json.encode(snapshot).decode()
+    return msgspec.json.encode(replace(snapshot, digest=_digest(snapshot))).decode()
+
+
+def _digest(snapshot: Snapshot) -> str:
+    """Of all of it but the digest itself."""
+    return digest(msgspec.json.encode(replace(snapshot, digest="")))
 
 
 def thaw(text: str, settings: Mapping[str, Any]) -> Snapshot:
     """Read a snapshot, and refuse one of another environment.
 
     Raises:
-        StateError: if the text is no snapshot, or was taken with other settings; names the first that
-            differs.
+        StateError: if the text is no snapshot, was edited, or was taken with other settings; names the
+            first that differs.
     """
     try:
         snapshot = msgspec.json.decode(text, type=Snapshot)
-    except (msgspec.DecodeError, TypeError) as error:
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
         raise StateError(
             f"state: wanted the text that get_state() returned, got {str(text)[:40]!r}: {error}"
         ) from None
     if snapshot.version != VERSION:
         raise StateError(f"state: wanted version {VERSION}, got {snapshot.version}; take it again")
+    if snapshot.digest != _digest(snapshot):
+        raise StateError("state: it was changed after get_state() returned it; take it again")
     ours = msgspec.to_builtins(settings)
     for name in ours:
         if snapshot.settings.get(name) != ours[name]:
@@ -110,6 +120,7 @@ def revive(snapshot: Snapshot, questions: tuple[Question, ...], count: TokenCoun
             information=snapshot.information_index,
         ),
         tracker=tracker,
+        asked=tracker,
         diagnostics=tracker.diagnostics(),
         segments=tuple(segments[i] for i in snapshot.view),
         **{name: getattr(snapshot, name) for name in _SAME},
@@ -117,6 +128,7 @@ def revive(snapshot: Snapshot, questions: tuple[Question, ...], count: TokenCoun
     views = [*(round.view for round in snapshot.rounds), snapshot.view]
     for round, view in zip(snapshot.rounds, views[1:], strict=True):
         prompt = (segments[i] for i in view)
+        play.asked = play.tracker
         play.tracker = follow(play, prompt, round.action, round.hits, round.memory)
         play.diagnostics = round.diagnostics
         play.rounds.append(round)

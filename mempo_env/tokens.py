@@ -36,6 +36,8 @@ def counter(tokenizer: str | TokenCounter | Any) -> tuple[str, TokenCounter]:
     if encode is not None:
         return name, partial(_count_ids, encode)
     if callable(tokenizer):
+        if type(tokenizer("two words")) is not int:
+            raise ConfigError(f"tokenizer: wanted {name} to return an int, got {tokenizer('two words')!r}")
         return name, tokenizer
     raise ConfigError(f"tokenizer: wanted a name, a callable or an object with encode(), got {tokenizer!r}")
 

@@ -8,11 +8,14 @@ All of them are immutable msgspec structs (docs/decisions/0001): they compare by
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from mempo_env.files import digest
 
@@ -95,6 +98,28 @@ class Segment(Struct, frozen=True):
 
 
 FinishReason: TypeAlias = Literal["", "stop", "length", "error"]
+_FINISH_REASONS = frozenset(get_args(FinishReason))
+
+
+def storable(text: str) -> str:
+    """The text with halves of characters (lone surrogates), which no UTF-8 file can hold, as "?"."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _sampled(
+    token_ids: Sequence[int], logprobs: Sequence[float], finish_reason: FinishReason
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Ids and log-probabilities as plain numbers, or a ValueError that says what is wrong with them."""
+    if finish_reason not in _FINISH_REASONS:
+        raise ValueError(f"finish_reason: wanted one of {sorted(_FINISH_REASONS)}, got {finish_reason!r}")
+    if len(logprobs) not in (0, len(token_ids)):
+        raise ValueError(
+            f"wanted one log-probability a token, got {len(logprobs)} for {len(token_ids)} tokens"
+        )
+    ids, logs = tuple(map(operator.index, token_ids)), tuple(map(float, logprobs))
+    if not all(map(math.isfinite, logs)):
+        raise ValueError("wanted finite log-probabilities: those of tokens that were sampled")
+    return ids, logs
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -119,6 +144,21 @@ class Call(Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Turn what came into plain data, or refuse it with a ValueError."""
+        ids, logprobs = _sampled(self.output_ids, self.logprobs, self.finish_reason)
+        plain = {
+            "output": storable(self.output),
+            "prompt_ids": tuple(map(operator.index, self.prompt_ids)),
+            "output_ids": ids,
+            "logprobs": logprobs,
+        }
+        for name, value in plain.items():
+            force_setattr(self, name, value)
+        for n in (self.prompt_tokens, self.output_tokens):
+            if n is not None and (type(n) is not int or n < 0):
+                raise ValueError(f"wanted a number of tokens, 0 or more, got {n!r}")
 
 
 class Completion(str):
@@ -153,17 +193,17 @@ class Completion(str):
         Halves of characters (lone surrogates), which no UTF-8 file could hold, become "?".
 
         Raises:
-            ValueError: if log-probabilities are given, but not one for each token.
+            ValueError: if log-probabilities are given, but not one for each token, or not finite ones; if the
+                finish reason is none of those above.
+            TypeError: if a token id is no whole number, or a call no `Call`.
         """
-        if logprobs and len(logprobs) != len(token_ids):
-            raise ValueError(
-                f"wanted one log-probability a token, got {len(logprobs)} for {len(token_ids)} tokens"
-            )
-        self = str.__new__(cls, text if text.isascii() else text.encode("utf-8", "replace").decode())
-        self.token_ids = tuple(token_ids)
-        self.logprobs = tuple(logprobs)
+        self = str.__new__(cls, storable(text))
+        self.token_ids, self.logprobs = _sampled(token_ids, logprobs, finish_reason)
         self.finish_reason = finish_reason
         self.calls = tuple(calls)
+        for call in self.calls:
+            if not isinstance(call, Call):
+                raise TypeError(f"calls: wanted a Call for each call of a model, got {type(call).__name__}")
         return self
 
     def __getnewargs__(self) -> tuple[Any, ...]:
@@ -324,11 +364,11 @@ class Failure(StrEnum):
 
     ENVIRONMENT = "environment"
     OUT_OF_BUDGET = "out_of_budget"
+    WRONG_FORM = "wrong_form"
     UNKNOWN = "unknown"
     NOT_RETRIEVED = "not_retrieved"
     RETRIEVED_NOT_KEPT = "retrieved_not_kept"
     KEPT_THEN_LOST = "kept_then_lost"
-    WRONG_FORM = "wrong_form"
     KEPT_NOT_USED = "kept_not_used"
 
 

@@ -77,11 +77,14 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
                 or a list with one (or None) for each; copies of one question are a group.
         """
         seeds = self._each_seed(seed)
-        chosen = dict(options or {})
-        mask = self._mask(chosen.pop("reset_mask", None))
-        each = self._each_options(chosen)
+        rest = dict(options or {})
+        mask = self._mask(rest.pop("reset_mask", None))
+        each = self._each_options(rest)
         infos: dict[str, Any] = {}
-        for i in np.flatnonzero(mask).tolist():
+        chosen = np.flatnonzero(mask).tolist()
+        for i in chosen:  # all are checked before any is reset
+            self.envs[i].read_options(each[i])
+        for i in chosen:
             self._observations[i], info = self.envs[i].reset(seed=seeds[i], options=each[i])
             infos = self._add_info(infos, info, i)
         self._terminations[mask] = False
@@ -92,7 +95,12 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
         """Play one round in every environment whose action is not None."""
         self._check(actions)
         queries = {i: self.envs[i].submit(action) for i, action in enumerate(actions) if action is not None}
-        outcomes = self._search({i: query for i, query in queries.items() if query is not None})
+        try:
+            outcomes = self._search({i: query for i, query in queries.items() if query is not None})
+        except BaseException:
+            for i in queries:
+                self.envs[i].retract()
+            raise
         rewards = np.zeros(self.num_envs)
         infos: dict[str, Any] = {}
         for i in queries:
@@ -154,7 +162,7 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
             raise ConfigError(
                 f"reset: wanted a seed for each of {self.num_envs} environments, got {len(seed)}"
             )
-        return list(seed)
+        return [None if one is None else int(one) for one in seed]
 
     def _mask(self, mask: Any) -> Flags:
         if mask is None:

@@ -58,6 +58,7 @@ def test_diagnostics_round_by_round() -> None:
         ),
         ([VERNE, BAY, answer("Mayor Ines Calder!")], "wrong_form"),
         ([VERNE, BAY, answer("Ínes Calder")], "wrong_form"),
+        ([VERNE, BAY, KEEP, search("z", "gone"), answer("it is Ines Calder")], "wrong_form"),
         ([VERNE, BAY, answer("Tomas Reve")], "kept_not_used"),
         ([VERNE, BAY, answer("Ines Calder")], None),
         ([answer("Ines Calder")], None),

@@ -69,14 +69,27 @@ def test_unknown_keywords_and_options_are_errors() -> None:
         ({"memory": "inlin"}, "did you mean 'inline'"),
         ({"reward": "bankk"}, "did you mean 'bank'"),
         ({"tokenizer": "word"}, "did you mean 'words'"),
-        ({"render_mode": "human"}, "unknown render_mode"),
+        pytest.param(
+            {"render_mode": "human"},
+            "unknown render_mode",
+            marks=pytest.mark.filterwarnings("ignore:.*render_mode:UserWarning"),
+        ),
         ({"compose": "rand"}, "did you mean 'random'"),
         ({"objectives": 0}, "whole number of at least 1"),
         ({"objectives": 41}, "at most the 40 questions"),
         ({"top_k": True}, "whole number"),
         ({"max_rounds": 0}, "whole number"),
         ({"max_context_tokens": -1}, "whole number"),
+        ({"max_memory_tokens": 0}, "whole number"),
+        ({"max_context_tokens": False}, "whole number"),
+        ({"hint": "no"}, "True or False"),
+        ({"system_prompt": 5}, "wanted a text"),
+        ({"split": ["train"]}, "wanted a name"),
+        ({"reward": {}}, "wanted a name"),
+        ({"tokenizer": lambda text: 0.5}, "return an int"),
         ({"retriever_noise": 2.0}, "probability"),
+        ({"retriever_noise": "x"}, "probability"),
+        ({"retriever_noise": float("nan")}, "probability"),
         ({"retriever_noise": 0.5}, "needs the passages"),
         ({"retriever": 7}, "object with search"),
         ({"dataset": 7}, "wanted 'synthetic'"),
@@ -388,7 +401,84 @@ def test_lone_surrogates_become_question_marks() -> None:
     env.reset(seed=0)
     info = env.step(answer("caf\ud83d é"))[4]
     assert info["score"].objectives[0].prediction == "caf? é"
-    msgspec.json.decode(msgspec.json.encode(info["episode"]), type=Episode)
+    assert stored(info["episode"])
+
+
+def stored(episode: Episode) -> bool:
+    """Whether an episode can be written and read back."""
+    return bool(msgspec.json.decode(msgspec.json.encode(episode), type=Episode) == episode)
+
+
+def test_half_characters_cannot_come_in_by_another_door() -> None:
+    class Half(TitleRetriever):
+        def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+            return [(Hit("p", "t\ud800", "x\udc00", 0, 1.0),) for _ in queries]
+
+    env = make(retriever=Half(), objectives=2, system_prompt="s\ud800")
+    env.reset(seed=0)
+    call = '<tool_call>{"name": "search", "arguments": {"query": "\\ud800"}}</tool_call>'
+    assert env.step(Completion(call, calls=[Call(output="\ud800")]))[4]["action"].query == "?"
+    assert "\ud800" not in env.get_state()
+    assert stored(env.step(answer('["\\ud800", "x"]'))[4]["episode"])
+    env.reset(seed=0)
+    assert stored(env.abort("agent_error", "\ud800")[4]["episode"])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Completion("x", finish_reason="tool_calls"),  # type: ignore[arg-type]
+        lambda: Completion("x", [1], [float("-inf")]),
+        lambda: Completion("x", [1.5], [0.0]),  # type: ignore[list-item]
+        lambda: Completion("x", calls=["y"]),  # type: ignore[list-item]
+        lambda: Call(prompt_tokens=-5),
+        lambda: Call(output_tokens=float("nan")),  # type: ignore[arg-type]
+        lambda: Call(output_ids=(1, 2), logprobs=(0.0,)),
+        lambda: Call(finish_reason="content_filter"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_could_not_be_read_back_is_refused_when_it_is_made(made: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        made()
+
+
+def test_numpy_numbers_become_plain_ones() -> None:
+    import numpy as np
+
+    env = make(top_k=np.int64(1), objectives=np.int64(1), hint=np.bool_(False), retriever_noise=np.float64(0))
+    env.reset(seed=0)
+    ids, logprobs = np.arange(3), np.zeros(3)
+    call = Call(prompt_ids=np.arange(2), output_ids=ids, logprobs=logprobs)  # type: ignore[arg-type]
+    env.step(Completion(search("a"), ids, logprobs, "stop", [call]))  # type: ignore[arg-type]
+    twin = make(hint=False)
+    twin.set_state(env.get_state())
+    assert twin.episode() == env.episode()
+    assert stored(env.step(answer("x"))[4]["episode"])
+
+
+def test_the_episode_is_that_of_the_last_info() -> None:
+    env = make()
+    for actions in (
+        [search("Aldo Verne"), answer("wrong", "nothing")],
+        [search("Aldo Verne"), search("Marrow Bay", "Marrow Bay"), answer("wrong", "gone")],
+    ):
+        info = play(env, *actions)[4]
+        assert env.episode() == info["episode"]
+        twin = make()
+        twin.set_state(env.get_state())
+        assert twin.episode() == info["episode"]
+
+
+@pytest.mark.parametrize(
+    "found", [None, [None], [["text"]], [[{"title": "t"}]], 7, [[Hit("p", "t", "x", 0, float("nan"))]]]
+)
+def test_a_retriever_that_returns_something_else_is_broken(found: Any) -> None:
+    class Odd(TitleRetriever):
+        def search(self, queries: Sequence[str], k: int) -> Any:
+            return found
+
+    info = play(make(retriever=Odd()), search("a"))[4]
+    assert info["stop_reason"] is StopReason.RETRIEVER_ERROR and info["episode"].stop_detail
 
 
 def test_a_million_characters_are_a_round_like_any_other() -> None:

@@ -50,6 +50,11 @@ def test_names_are_checked() -> None:
         preset("menpo")
     with pytest.raises(ConfigError, match="unknown outcome"):
         RewardConfig(outcome="em_al")  # type: ignore[arg-type]
+    for wrong in ({"outcome_weight": float("nan"), "memory_efficiency": 99.0}, {"write_cost": float("inf")}):
+        with pytest.raises(ConfigError, match="finite"):
+            RewardConfig(**wrong)
+    with pytest.raises(ConfigError, match="wanted a name"):
+        preset({"outcome": "em_all"})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="memory_budget"):
         RewardConfig(memory_budget=0)
 

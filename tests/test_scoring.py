@@ -95,6 +95,11 @@ def test_containment_is_by_words_never_by_letters() -> None:
     assert not contains("", "") and not contains("abc", "")
 
 
+def test_yes_and_no_are_never_contained() -> None:
+    assert not score_objective("Yes, no doubt", ("no",)).contains
+    assert not score_objective("no", ("no idea",)).contains
+
+
 def test_fold_leaves_ascii_alone() -> None:
     assert fold("The A-Team's") == "The A-Team's"
 

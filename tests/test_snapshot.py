@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from small import PASSAGES, QUESTIONS, TitleRetriever, answer, make, search
 
 from mempo_env.errors import StateError
+from mempo_env.questions.set import QuestionSet
 from mempo_env.retrieval.corpus import Corpus
 from mempo_env.types import Completion
 
@@ -40,6 +41,16 @@ KWARGS = st.fixed_dictionaries(
         "reward": st.sampled_from(["mempo", "bank"]),
     }
 )
+
+
+OTHERS = QuestionSet(QUESTIONS[:5], name="others")
+
+
+def foreign(**kwargs: Any) -> str:
+    """A state of another environment."""
+    env = make(**kwargs)
+    env.reset(seed=0)
+    return env.get_state()
 
 
 def go(env: Any, actions: list[str]) -> list[Any]:
@@ -115,9 +126,12 @@ def test_state_hash_covers_what_decides_the_future_not_the_way_there() -> None:
         (lambda s: s[: len(s) // 2], "wanted the text that get_state"),
         (lambda s: "{}", "wanted the text that get_state"),
         (lambda s: s.replace('"version":1', '"version":7'), "wanted version 1, got 7"),
-        (lambda s: s.replace('"top_k":1', '"top_k":2'), "taken with top_k=2"),
-        (lambda s: s.replace(QUESTIONS.fingerprint, "f00"), "taken with dataset="),
-        (lambda s: s.replace("PCG64", "PCG65"), "random state"),
+        (lambda s: s.replace('"top_k":1', '"top_k":2'), "changed after"),
+        (lambda s: s.replace("PCG64", "PCG65"), "changed after"),
+        (lambda s: s.replace('"head":2', '"head":9'), "changed after"),
+        (lambda s: s + "\ud800", "wanted the text that get_state"),
+        (lambda s: foreign(top_k=2), "taken with top_k=2"),
+        (lambda s: foreign(dataset=OTHERS), "taken with dataset="),
     ],
 )
 def test_foreign_states_are_refused_and_leave_the_episode_as_it_was(change: Any, words: str) -> None:

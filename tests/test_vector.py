@@ -213,6 +213,41 @@ def test_render_of_each() -> None:
     assert all(text and "before the first round" in text for text in envs.render())
 
 
+def test_one_bad_option_resets_nothing() -> None:
+    envs = make_vec(3)
+    envs.reset(seed=0, options={"question_id": ["q1", "q2", "q3"]})
+    with pytest.raises(ConfigError, match="question id"):
+        envs.reset(options={"question_id": ["q4", "q5", "nope"]})
+    assert [env.episode().question_id for env in envs.envs] == ["q1", "q2", "q3"]
+
+
+def test_seeds_may_be_numpy_integers() -> None:
+    ours, theirs = make_vec(2), make_vec(2)
+    assert ours.reset(seed=np.array([5, 6]))[0] == theirs.reset(seed=[5, 6])[0]
+
+
+def test_a_retriever_that_raises_leaves_no_round_under_way() -> None:
+    class Buggy(TitleRetriever):
+        broken = True
+
+        def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+            if self.broken:
+                raise KeyError("a bug")
+            return super().search(queries, k)
+
+    retriever = Buggy()
+    envs, env = make_vec(2, retriever=retriever), make(retriever=retriever)
+    envs.reset(seed=0)
+    env.reset(seed=0)
+    with pytest.raises(KeyError):
+        envs.step([search("a"), search("b")])
+    with pytest.raises(KeyError):
+        env.step(search("a"))
+    retriever.broken = False
+    assert envs.step([search("a"), search("b")])[4]["round"].tolist() == [1, 1]
+    assert env.step(search("a"))[4]["round"] == 1
+
+
 def test_num_envs_is_checked() -> None:
     with pytest.raises(ConfigError, match="num_envs"):
         SearchQAVectorEnv(num_envs=0)
