@@ -34,7 +34,7 @@ def check_rule(rule: ContextRule) -> ContextRule:
     return rule
 
 
-class Ledger(Struct):
+class Ledger(Struct, gc=False):
     """Every segment of an episode in the order in which it came to be.
 
     Attributes:

@@ -43,7 +43,7 @@ def _normalised_passage(text: str) -> str:
     return normalise(text)
 
 
-class Tracker(Struct, frozen=True, kw_only=True):
+class Tracker(Struct, frozen=True, kw_only=True, gc=False):
     """What one episode has shown and kept so far; `after_round` makes the next one.
 
     Attributes:

@@ -56,7 +56,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
-class Play(Struct):
+class Play(Struct, gc=False):
     """One episode under way: the only data here that changes.
 
     Attributes:

@@ -51,7 +51,7 @@ REASONS: dict[str, str] = {
 """Why an action can be invalid, and the line that the agent reads."""
 
 
-class _Block(Struct):
+class _Block(Struct, gc=False):
     """A tagged stretch of text, thoughts apart: [start, end) with its tags, [inner, outer) without."""
 
     name: str

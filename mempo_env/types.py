@@ -3,7 +3,8 @@
     Question --env.reset--> Segments --agent--> Completion --parse--> Action --> Observation ... --> Episode
 
 All of them are immutable msgspec structs (docs/decisions/0001): they compare by value, are cheap to make, and
-`msgspec.json` writes them and reads them back with every type checked.
+`msgspec.json` writes them and reads them back with every type checked. Plain frozen data forms no cycles,
+so the garbage collector does not follow them (gc=False): with many episodes it would have much to walk.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mempo_env.files import digest
 # --- Questions and corpora ---------------------------------------------------------------------------------
 
 
-class Passage(Struct, frozen=True):
+class Passage(Struct, frozen=True, gc=False):
     """One paragraph of a corpus. `id` is unique in its corpus; titles may repeat."""
 
     id: str
@@ -42,7 +43,7 @@ class Hit(Passage, frozen=True):
     score: float
 
 
-class Evidence(Struct, frozen=True):
+class Evidence(Struct, frozen=True, gc=False):
     """A passage that supports the answer, and the sentences in it that do (empty: not annotated)."""
 
     passage_id: str
@@ -53,7 +54,7 @@ class Evidence(Struct, frozen=True):
 Split: TypeAlias = Literal["train", "dev", "test"]
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class Question(Struct, frozen=True, kw_only=True, gc=False):
     """One question with every answer that counts as right, and the evidence for it where it is known.
 
     Attributes:
@@ -88,7 +89,7 @@ OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer",
 """Kinds of segments that the policy wrote."""
 
 
-class Segment(Struct, frozen=True):
+class Segment(Struct, frozen=True, gc=False):
     """A piece of text in the ledger: what it is, the round that made it (0: before the first), its tokens."""
 
     kind: SegmentKind
@@ -122,7 +123,7 @@ def _sampled(
     return ids, logs
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Call(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a model within a round, as it was made.
 
     Attributes:
@@ -216,7 +217,7 @@ class Completion(str):
 Role: TypeAlias = Literal["mem", "think", "call", "answer"]
 
 
-class Span(Struct, frozen=True):
+class Span(Struct, frozen=True, gc=False):
     """Characters [start, end) of the policy's text and their role; the spans of a round cover its text."""
 
     role: Role
@@ -224,7 +225,7 @@ class Span(Struct, frozen=True):
     end: int
 
 
-class _Written(Struct, frozen=True, kw_only=True):
+class _Written(Struct, frozen=True, kw_only=True, gc=False):
     """What every action has: the memory it wrote (None: none), its flaws, and the roles of its text."""
 
     memory: str | None = None
@@ -256,7 +257,7 @@ Action: TypeAlias = Search | Answer | Invalid
 # --- What came of it ---------------------------------------------------------------------------------------
 
 
-class Tokens(Struct, frozen=True):
+class Tokens(Struct, frozen=True, gc=False):
     """Token counts after a round, by the environment's counter or the exact ids where a completion has them.
 
     Attributes:
@@ -276,7 +277,7 @@ class Tokens(Struct, frozen=True):
     dependency: float
 
 
-class Diagnostics(Struct, frozen=True):
+class Diagnostics(Struct, frozen=True, gc=False):
     """What the agent has seen and kept of the gold evidence; None where there is no gold to compare with.
 
     Attributes:
@@ -297,7 +298,7 @@ class Diagnostics(Struct, frozen=True):
     redundant_query: bool
 
 
-class RewardTerms(Struct, frozen=True):
+class RewardTerms(Struct, frozen=True, gc=False):
     """One value for each term of the reward."""
 
     outcome: float = 0.0
@@ -319,14 +320,14 @@ class RewardTerms(Struct, frozen=True):
         )
 
 
-class RewardBreakdown(Struct, frozen=True):
+class RewardBreakdown(Struct, frozen=True, gc=False):
     """The raw value of every term and what it contributed; the step's reward is `weighted.total()`."""
 
     raw: RewardTerms
     weighted: RewardTerms
 
 
-class ObjectiveScore(Struct, frozen=True):
+class ObjectiveScore(Struct, frozen=True, gc=False):
     """The score of one objective: the prediction, EM and F1 (HotpotQA), EM after folding (`em_relaxed`)."""
 
     prediction: str
@@ -336,7 +337,7 @@ class ObjectiveScore(Struct, frozen=True):
     contains: bool
 
 
-class Score(Struct, frozen=True):
+class Score(Struct, frozen=True, gc=False):
     """The score of an episode: means over its objectives, `em_all` for all exactly right, and each one."""
 
     em: float
@@ -372,7 +373,7 @@ class Failure(StrEnum):
     KEPT_NOT_USED = "kept_not_used"
 
 
-class Round(Struct, frozen=True, kw_only=True):
+class Round(Struct, frozen=True, kw_only=True, gc=False):
     """One round of an episode, exactly as it happened.
 
     Attributes:
@@ -408,7 +409,7 @@ class Round(Struct, frozen=True, kw_only=True):
     state_hash: str
 
 
-class Episode(Struct, frozen=True, kw_only=True):
+class Episode(Struct, frozen=True, kw_only=True, gc=False):
     """A finished episode: the ledger of all segments, and the rounds that refer to it.
 
     Attributes:
