@@ -48,14 +48,14 @@ def answering(what: str, rows: Sequence[Row], warm: int, repetitions: int, syste
     env = {"dataset": "synthetic", "retriever": "canned"}
     new, again = f"{mine.name}, questions new to it", f"{mine.name}, questions that come again"
     runs = {
-        again: _player(mine, "play", rows, warm, 5, **env),
+        again: _player(mine, "play", rows, warm, 9, **env),
         new: _player(mine, "play", rows, warm, 1, **env),
     }
     for peer in peers:
-        runs[peer.name] = _player(peer, "play", rows, warm, 5)
+        runs[peer.name] = _player(peer, "play", rows, warm, 9)
         if peer.player == "play_skyrl":
             reused = f"{peer.name}, one object set back by hand"
-            runs[reused] = _player(peer, "play_reused", rows, warm, 5)
+            runs[reused] = _player(peer, "play_reused", rows, warm, 9)
     title = f"{what} ({len(rows) - warm:,} questions): an episode"
     return Part(title, interleave(runs, repetitions), (again, new), "1.5 times skyrl-gym, at least equal")
 
