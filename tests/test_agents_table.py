@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mempo_agents import AGENTS, Context, make_agent
 from mempo_agents.rollout import episodes
-from small import QUESTIONS, TitleRetriever
-
 from mempo_env import protocol
 from mempo_env.errors import ConfigError
 from mempo_env.types import Answer, Episode, Search, Segment
+from small import QUESTIONS, TitleRetriever
 
 NAMES = sorted(AGENTS)
 READERS = ["react", "window", "no_memory", "mempo"]
@@ -169,3 +169,26 @@ def test_a_process_with_another_hash_seed_writes_the_same(name: str) -> None:
     }
     assert len(outputs) == 1
     assert "<answer>" in outputs.pop()
+
+
+def test_an_agent_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "own_agents.py").write_text(
+        "class Mine:\n"
+        "    name, fingerprint, env_kwargs = 'mine', 'mine-1', {}\n"
+        "    def act(self, contexts):\n"
+        "        return ['<answer>x</answer>' for _ in contexts]\n"
+        "one = Mine()\n"
+        "def make():\n"
+        "    return Mine()\n"
+        "class Half:\n"
+        "    name = 'half'\n"
+    )
+    for thing in ("Mine", "one", "make"):
+        assert make_agent(f"own_agents:{thing}").act([]) == []
+    with pytest.raises(ConfigError, match="it has no env_kwargs, fingerprint, act"):
+        make_agent("own_agents:Half")
+    for wrong in ("own_agents:Other", "no_such_module:Mine", ":", "a:", "own_agents:"):
+        with pytest.raises(ConfigError, match="can be imported"):
+            make_agent(wrong)

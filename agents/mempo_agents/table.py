@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
+import sys
 from collections.abc import Callable
 
 from mempo_agents.base import Agent
@@ -35,7 +39,25 @@ def make_agent(name: str, questions: QuestionSet | None = None) -> Agent:
     """Make an agent by name; ConfigError with the nearest name if there is none.
 
     Args:
-        name: A name in `AGENTS`.
+        name: A name in `AGENTS`; or "module:thing" for one of your own, where the thing is an agent, or a
+            class or function that makes one without arguments. The module is looked for in the working folder
+            too.
         questions: The questions it will be asked; only the oracle looks at them, for evidence and answers.
     """
-    return lookup(AGENTS, name, "agent")(questions)
+    return _imported(name) if ":" in name else lookup(AGENTS, name, "agent")(questions)
+
+
+def _imported(name: str) -> Agent:
+    module, _, thing = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        made = getattr(importlib.import_module(module), thing)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"agent {name!r}: wanted module:thing that can be imported; {error}") from None
+    agent = made() if inspect.isclass(made) or inspect.isfunction(made) else made
+    missing = [part for part in ("name", "env_kwargs", "fingerprint", "act") if not hasattr(agent, part)]
+    if missing:
+        raise ConfigError(f"agent {name!r}: it has no {', '.join(missing)}; see mempo_agents.base.Agent")
+    wanted: Agent = agent
+    return wanted
