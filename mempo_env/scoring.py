@@ -62,9 +62,9 @@ def _f1(prediction: str, prediction_norm: str, gold: str, gold_norm: str) -> flo
     if prediction_norm in _CLOSED or gold_norm in _CLOSED:
         return 0.0
     ours, theirs = prediction_norm.split(), gold_norm.split()
-    same = sum((Counter(ours) & Counter(theirs)).values())
-    if same == 0:
+    if set(ours).isdisjoint(theirs):
         return 0.0
+    same = sum((Counter(ours) & Counter(theirs)).values())
     precision, recall = same / len(ours), same / len(theirs)
     return 2 * precision * recall / (precision + recall)
 
@@ -78,6 +78,11 @@ def contains(text_norm: str, phrase_norm: str) -> bool:
 def normalised_answers(answers: tuple[str, ...]) -> tuple[str, ...]:
     """The aliases in normal form, in order."""
     return tuple(map(normalise, answers))
+
+
+@lru_cache(maxsize=65_536)
+def _folded_answers(answers: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(normalise(fold(answer)) for answer in answers)
 
 
 def is_closed(answers: tuple[str, ...]) -> bool:
@@ -99,7 +104,8 @@ def score_objective(prediction: str, answers: tuple[str, ...]) -> ObjectiveScore
         return ObjectiveScore(prediction, 1.0, 1.0, 1.0, True)
     if not prediction.strip():
         return ObjectiveScore(prediction, 0.0, 0.0, 0.0, False)
-    folded, folded_golds = normalise(fold(prediction)), [normalise(fold(gold)) for gold in answers]
+    folded = norm if prediction.isascii() else normalise(fold(prediction))
+    folded_golds = _folded_answers(answers)
     return ObjectiveScore(
         prediction=prediction,
         em=0.0,

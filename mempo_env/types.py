@@ -117,6 +117,8 @@ def _sampled(
         raise ValueError(
             f"wanted one log-probability a token, got {len(logprobs)} for {len(token_ids)} tokens"
         )
+    if len(token_ids) == 0:
+        return (), ()
     ids, logs = tuple(map(operator.index, token_ids)), tuple(map(float, logprobs))
     if not all(map(math.isfinite, logs)):
         raise ValueError("wanted finite log-probabilities: those of tokens that were sampled")
