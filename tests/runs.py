@@ -1,16 +1,49 @@
-"""Benchmark runs for tests: rows of a run, and runs written by hand without playing."""
+"""Benchmark runs for tests: played by the command, read back, and written by hand without playing."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import Arm, FullRow, Plan, read_plan, read_rows, row_of
 from msgspec import structs
 
+from mempo_benchmarks.journal import open_run
+from mempo_benchmarks.results import Arm, FullRow, Plan, read_plan, read_rows, row_of
+from mempo_benchmarks.run import make_plan
 from mempo_env.types import Episode
+
+MEMPO = (sys.executable, "-c", "from mempo_env.cli import main; raise SystemExit(main())")
+EPISODES = 12
+COMMAND = ("bench", "run", "--dataset", "synthetic", "--agents", "react,mempo", "--objectives", "4")
+RUN = (*COMMAND, "--questions", str(EPISODES), "--out")
+AGENTS_RUN = ["empty", "random", "react", "mempo", "oracle"]
+
+
+def mempo(*args: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MEMPO, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code and standard error."""
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+def small_plan(**kwargs: object) -> Plan:
+    return make_plan("synthetic", ["mempo"], questions=6, **kwargs)  # type: ignore[arg-type]
+
+
+def copy(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "copy"))
 
 
 def rows(run: Path) -> list[FullRow]:

@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+
 from mempo_agents import AGENTS
 from mempo_agents.base import Context
-from mempo_benchmarks.journal import discard, open_run
-from mempo_benchmarks.results import PLAN, RESULTS, FullRow, Plan, Row, read_plan, read_rows
+from mempo_benchmarks.results import RESULTS, read_plan
 from mempo_benchmarks.run import bench, make_plan
-from runs import rows
-
 from mempo_env.cli import main
-from mempo_env.errors import ConfigError, MempoError, ResultsError, RetrieverError
+from mempo_env.errors import ConfigError, RetrieverError
 from mempo_env.types import Failure, Hit, StopReason
-
-MEMPO = (sys.executable, "-c", "from mempo_env.cli import main; raise SystemExit(main())")
-EPISODES = 12
-COMMAND = ("bench", "run", "--dataset", "synthetic", "--agents", "react,mempo", "--objectives", "4")
-RUN = (*COMMAND, "--questions", str(EPISODES), "--out")
-AGENTS_RUN = ["empty", "random", "react", "mempo", "oracle"]
-
-
-def mempo(*args: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*MEMPO, *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Exit code and standard error."""
-    _, err = process.communicate(timeout=120)
-    return process.returncode, err
-
-
-def small_plan(**kwargs: object) -> Plan:
-    return make_plan("synthetic", ["mempo"], questions=6, **kwargs)  # type: ignore[arg-type]
+from runs import AGENTS_RUN, COMMAND, EPISODES, MEMPO, RUN, copy, ended, mempo, rows, small_plan
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +87,12 @@ def test_the_number_of_environments_changes_nothing(tmp_path: Path) -> None:
     assert rows(tmp_path / "one") == rows(tmp_path / "many")
 
 
+def test_the_largest_seed_is_played(tmp_path: Path) -> None:
+    plan = make_plan("synthetic", [], questions=2, seed=2**32 - 1)
+    bench(plan, tmp_path / "run")
+    assert len(rows(tmp_path / "run")) == 2 * len(plan.arms)
+
+
 def test_more_questions_than_there_are_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"questions: wanted 1 to \d+, what split 'dev' has, got 100,000"):
         make_plan("synthetic", [], questions=100_000)
@@ -128,6 +106,10 @@ def test_more_questions_than_there_are_is_refused() -> None:
         (("--dataset", "/nowhere"), "wanted 'synthetic'"),
         (("--questions", "0"), "wanted 1 to"),
         (("--objectives", "0"), "objectives"),
+        (("--num-envs", "0"), "num_envs: wanted at least 1, got 0"),
+        (("--num-envs", "-3"), "num_envs: wanted at least 1, got -3"),
+        (("--seed", "-1"), "seed: wanted 0 to 4,294,967,295, got -1"),
+        (("--seed", "9" * 30), "seed: wanted 0 to 4,294,967,295, got 999"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -323,144 +305,3 @@ def test_a_place_that_can_not_be_written_is_one_line(
     error = capsys.readouterr().err
     assert "could not be written (Not a directory)" in error
     assert error.count("\n") == 1
-
-
-# --- Of another run, in use, edited ------------------------------------------------------------------------
-
-
-def test_other_settings_are_refused_and_named(
-    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = copy(whole, tmp_path)
-    before = (run / RESULTS).read_bytes()
-    assert main([*RUN, str(run), "--top-k", "5", "--seed", "7"]) == 2
-    assert "there / here: seed 0 / 7; top_k 3 / 5)" in capsys.readouterr().err
-    assert main([*RUN, str(run), "--questions", "13"]) == 2
-    assert "episodes 12 [" in capsys.readouterr().err
-    assert main([*RUN, str(run), "--agents", "react"]) == 2
-    assert (
-        "agents empty, random, react, mempo, oracle / empty, random, react, oracle" in capsys.readouterr().err
-    )
-    assert (run / RESULTS).read_bytes() == before
-
-
-@pytest.mark.parametrize("field", ["data", "index", "scorer", "code"])
-def test_other_data_or_code_is_refused_and_named(whole: Path, tmp_path: Path, field: str) -> None:
-    run = copy(whole, tmp_path)
-    plan = json.loads((run / PLAN).read_text())
-    plan[field] = "00ff"
-    (run / PLAN).write_text(json.dumps(plan))
-    with pytest.raises(ResultsError, match=f"there / here: {field} 00ff / "), open_run(run, read_plan(whole)):
-        pass
-
-
-def test_a_second_process_is_refused(whole: Path, tmp_path: Path) -> None:
-    run = copy(whole, tmp_path)
-    with open_run(run, read_plan(run)):
-        code, error = ended(mempo(*RUN, run))
-    assert code == 2
-    assert error == (
-        f"mempo: {run}: another process is writing to this run; wait until it ends, or choose another --out\n"
-    )
-    assert ended(mempo(*RUN, run))[0] == 0
-
-
-def test_of_two_processes_that_start_together_one_writes_the_run(whole: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    codes = sorted(ended(process)[0] for process in [mempo(*RUN, run), mempo(*RUN, run)])
-    assert codes in ([0, 2], [0, 0])  # the second may come after the first is done
-    assert rows(run) == rows(whole)
-
-
-def edit_value(lines: list[bytes]) -> None:
-    assert b'"em":0.0' in lines[2]
-    lines[2] = lines[2].replace(b'"em":0.0', b'"em":1.0', 1)
-
-
-def edit_check(lines: list[bytes]) -> None:
-    lines[2] = lines[2][:-5] + (b"0" if lines[2][-5:-4] != b"0" else b"1") + lines[2][-4:]
-
-
-def cut(lines: list[bytes]) -> None:
-    lines[2] = lines[2][: len(lines[2]) // 2] + b"\n"
-
-
-def empty(lines: list[bytes]) -> None:
-    lines[2] = b"\n"
-
-
-def binary(lines: list[bytes]) -> None:
-    lines[2] = b"\xff\x00\n"
-
-
-@pytest.mark.parametrize("damage", [edit_value, edit_check, cut, empty, binary])
-def test_an_edited_line_is_refused_by_its_number(
-    whole: Path, tmp_path: Path, damage, capsys: pytest.CaptureFixture[str]
-) -> None:  # type: ignore[no-untyped-def]
-    run = copy(whole, tmp_path)
-    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
-    damage(lines)
-    (run / RESULTS).write_bytes(b"".join(lines))
-    for command in ([*RUN, str(run)], ["bench", "report", str(run)], ["view", str(run)]):
-        assert main(command) == 2
-        error = capsys.readouterr().err
-        assert f"{run / RESULTS}:3: wanted a result as it was written" in error
-        assert "remove the line and run the same" in error
-        assert error.count("\n") == 1
-    assert (run / RESULTS).read_bytes() == b"".join(lines)
-    del lines[2]  # what the message says
-    (run / RESULTS).write_bytes(b"".join(lines))
-    assert main([*RUN, str(run)]) == 0
-    assert rows(run) == rows(whole)
-
-
-def test_a_line_twice_is_refused(whole: Path, tmp_path: Path) -> None:
-    run = copy(whole, tmp_path)
-    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
-    (run / RESULTS).write_bytes(b"".join([*lines, lines[4]]))
-    with pytest.raises(ResultsError, match=rf":{len(lines) + 1}: a second result .* the first is in line 5"):
-        list(read_rows(run, read_plan(run), Row))
-
-
-def test_a_line_of_another_run_is_refused(whole: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    bench(small_plan(objectives=4, top_k=2), other)
-    run = copy(whole, tmp_path)
-    lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
-    lines[0] = (other / RESULTS).read_bytes().splitlines(keepends=True)[0]
-    (run / RESULTS).write_bytes(b"".join(lines))
-    with pytest.raises(ResultsError, match=r":1: 'empty', episode 0 .* is not of the run that run.json"):
-        list(read_rows(run, read_plan(run), FullRow))
-
-
-def test_results_without_a_plan_are_refused(whole: Path, tmp_path: Path) -> None:
-    run = copy(whole, tmp_path)
-    (run / PLAN).unlink()
-    with (
-        pytest.raises(ResultsError, match=r"holds results.jsonl without run.json"),
-        open_run(run, read_plan(whole)),
-    ):
-        pass
-    with pytest.raises(ResultsError, match=r"found no run.json"):
-        read_plan(run)
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b'{"dataset": 3}', b"\xff"])
-def test_a_plan_that_was_edited_is_refused(whole: Path, tmp_path: Path, text: bytes) -> None:
-    run = copy(whole, tmp_path)
-    (run / PLAN).write_bytes(text)
-    with pytest.raises(ResultsError, match=r"run.json: .* run again"):
-        read_plan(run)
-
-
-def test_a_run_that_is_discarded_is_gone_unless_it_is_in_use(whole: Path, tmp_path: Path) -> None:
-    run = copy(whole, tmp_path)
-    with open_run(run, read_plan(run)), pytest.raises(MempoError, match="another process"):
-        discard(run)
-    discard(run)
-    assert list(run.iterdir()) == []
-    discard(run)
-
-
-def copy(run: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(run, folder / "copy"))

@@ -48,6 +48,7 @@ class Agent(Protocol):
         """Write the next round of each episode.
 
         An exception in place of a completion ends that episode alone: "timeout" for a TimeoutError, else
-        "agent_error".
+        "agent_error", as does anything else that is no text. If it raises, or does not write one thing for
+        each context, it is asked again for one context at a time, so that this too ends single episodes.
         """
         ...

@@ -39,10 +39,8 @@ _MISSED = "missed:"
 def write(context: Context, questions: QuestionSet) -> str | Exception:
     """Search for the next passage that is missing; answer when there is none, or no round left."""
     view = look(context)
-    one = len(view.questions) == 1
     try:
-        ids = (context.question_id,) if one else context.question_id.split("+")
-        objectives = tuple(map(questions.by_id, ids))
+        objectives = tuple(map(questions.by_id, context.question_id.split("+")))
     except ConfigError as error:
         return error
     wanted = [(i, evidence) for i, question in enumerate(objectives) for evidence in question.evidence]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -36,9 +37,9 @@ def episodes(
         num_envs: Episodes at a time.
         seed: Of episode 0, or one for each episode (those that an earlier run left over keep theirs).
     """
-    size = min(num_envs, len(question_ids))
-    if size == 0:
+    if not question_ids:
         return
+    size = min(num_envs, len(question_ids))
     seeds = range(seed, seed + len(question_ids)) if isinstance(seed, int) else seed
     made = gym.make_vec(env_id, num_envs=size, **{**(env_kwargs or {}), **agent.env_kwargs})
     envs = made.unwrapped
@@ -56,7 +57,7 @@ def episodes(
             envs.close()
             return
         order = sorted(playing)
-        written = agent.act([contexts[i] for i in order])
+        written = _written(agent, tuple(contexts[i] for i in order))
         idle = []
         for i, episode in _play(envs, dict(zip(order, written, strict=True)), contexts):
             idle.append(i)
@@ -79,15 +80,39 @@ def _start(
     return {i: Context(infos["segments"][i], infos["question_id"][i]) for i, _ in started}
 
 
+def _written(agent: Agent, contexts: tuple[Context, ...]) -> list[str | Exception]:
+    """A text or an exception for each context, whatever the agent does.
+
+    If it fails for all of them together it is asked for each alone: only the guilty episode ends.
+    """
+    try:
+        written = agent.act(contexts)
+        if not isinstance(written, Sequence) or isinstance(written, (str, bytes)):
+            raise TypeError(f"act: wanted a sequence, got {type(written).__name__}")
+        if len(written) != len(contexts):
+            raise ValueError(f"act: wanted {len(contexts)} completions, got {len(written)}")
+        return [text if isinstance(text, (str, Exception)) else _no_text(text) for text in written]
+    except MemoryError:
+        raise
+    except Exception as error:
+        if len(contexts) == 1:
+            return [error]
+        return [_written(agent, (context,))[0] for context in contexts]
+
+
+def _no_text(value: object) -> TypeError:
+    return TypeError(f"act: wanted text, a Completion or an exception, got {type(value).__name__}")
+
+
 def _play(
-    envs: SearchQAVectorEnv, written: Mapping[int, Any], contexts: dict[int, Context]
+    envs: SearchQAVectorEnv, written: Mapping[int, str | Exception], contexts: dict[int, Context]
 ) -> Iterator[tuple[int, Episode]]:
     """Play one round; refresh the contexts; yield (environment, episode) of those that ended."""
     actions: list[str | None] = [None] * envs.num_envs
     for i, text in written.items():
         if isinstance(text, Exception):
             reason = "timeout" if isinstance(text, TimeoutError) else "agent_error"
-            yield i, envs.abort(i, reason, f"{type(text).__name__}: {text}")[4]["episode"]
+            yield i, envs.abort(i, reason, _told(text))[4]["episode"]
         else:
             actions[i] = text
     if all(action is None for action in actions):
@@ -100,3 +125,8 @@ def _play(
         contexts[i] = Context(infos["segments"][i], infos["question_id"][i])
         if ended[i]:
             yield i, infos["episode"][i]
+
+
+def _told(error: Exception) -> str:
+    """Its name and what it says, also if it can't say it or says what can't be written to a file."""
+    return "".join(traceback.format_exception_only(error)).strip().encode("utf-8", "replace").decode()

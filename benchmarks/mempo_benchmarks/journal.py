@@ -10,9 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import msgspec
-
-from mempo_benchmarks.results import PLAN, RESULTS, FullRow, Plan, differences, encode_row, read_plan
+from mempo_benchmarks.results import (
+    PLAN,
+    RESULTS,
+    FullRow,
+    Plan,
+    differences,
+    encode_plan,
+    encode_row,
+    read_plan,
+)
 from mempo_env.errors import ResultsError
 from mempo_env.files import atomic_file
 
@@ -103,7 +110,7 @@ def _begin(run: Path, plan: Plan, size: int) -> None:
                 f"{run}: holds {RESULTS} without {PLAN}, so it is of nobody knows what; choose another --out"
             )
         with told(run / PLAN), atomic_file(run / PLAN) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(plan)))
+            file.write(encode_plan(plan))
         return
     begun = read_plan(run)
     changes = differences(_deciding(begun), _deciding(plan))

@@ -7,11 +7,12 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
 from mempo_benchmarks.journal import told
-from mempo_benchmarks.results import Plan
+from mempo_benchmarks.results import Plan, address
 from mempo_benchmarks.stats import RESAMPLES, Interval
 from mempo_benchmarks.summary import METRICS, RIGHT, ArmSummary, Comparison, Metric
 from mempo_env.files import atomic_file
@@ -46,7 +47,7 @@ def lead(plan: Plan) -> str:
     each = "one question" if settings["objectives"] == 1 else f"{settings['objectives']} questions"
     return (
         f"{len(plan.arms)} agents · {count:,} episode{'s' * (count != 1)} of {each} · "
-        f"{Path(plan.dataset).name}, {settings['split']} · {plan.retriever}, top {settings['top_k']}"
+        f"{Path(plan.dataset).name}, {settings['split']} · {address(plan.retriever)}, top {settings['top_k']}"
     )
 
 
@@ -61,7 +62,7 @@ def _facts(run: str, plan: Plan) -> dict[str, str]:
         "folder": run,
         "dataset": plan.dataset,
         "corpus": plan.corpus or "the data set's own",
-        "retriever": plan.retriever,
+        "retriever": address(plan.retriever),
         "seed": plan.seed,
         "mempo": plan.version,
         **{f"fingerprint of {name}": mark for name, mark in marks.items()},
@@ -213,13 +214,13 @@ def write_page(path: Path, html: str) -> None:
 
 
 def _run(run: str, plan: Plan, folder: Path) -> dict[str, Any]:
-    viewer = Path(run) / EPISODES
-    near = viewer.is_file() and viewer.resolve().is_relative_to(folder.resolve())
+    viewer = (Path(run) / EPISODES).resolve()
+    near = viewer.is_file() and viewer.is_relative_to(folder.resolve())
     return {
         "name": Path(run).name,
         "facts": _facts(run, plan),
         "command": f"mempo view {run}",
-        "viewer": viewer.resolve().relative_to(folder.resolve()).as_posix() if near else None,
+        "viewer": "./" + quote(viewer.relative_to(folder.resolve()).as_posix()) if near else None,
     }
 
 

@@ -1,11 +1,12 @@
 """What a run keeps: its plan (run.json) and one checked line an episode (results.jsonl).
 
-A line ends in a digest of all before it, so a value that was edited by hand is found, and is written by one
+Both end in a digest of all before it, so a value that was edited by hand is found. A line is written by one
 call, so that a process that is killed leaves at most a torn last line, which the next one cuts off.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ class Fingerprints(Struct, frozen=True):
 
     Attributes:
         data: Of the questions of the split.
-        index: Of the retriever: corpus, kind and parameters.
+        index: Of the retriever: corpus, kind and parameters; its address where a server tells nothing.
         scorer: Of the source files that score.
         code: Of the source files that play.
         settings: Of the environment's keyword arguments, the agent's own among them.
@@ -188,18 +189,32 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
 # --- Plans -------------------------------------------------------------------------------------------------
 
 
+def address(retriever: str) -> str:
+    """The name or the addresses of a retriever, without the names and passwords in them."""
+    return re.sub("//[^/]*@", "//", retriever)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """The text of a plan, its digest last."""
+    return msgspec.json.format(_seal(msgspec.json.encode(plan)))
+
+
 def read_plan(run: Path) -> Plan:
-    """The plan of a run; a ResultsError if there is none or it can't be read."""
+    """The plan of a run; a ResultsError if there is none, it can't be read or it was changed."""
     path = run / PLAN
     if not path.is_file():
         raise ResultsError(
             f"{run}: wanted the folder of a run, found no {PLAN}; make it by `mempo bench run`"
         )
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Plan)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = msgspec.json.format(path.read_bytes(), indent=-1)
+        if not _sealed(text):
+            raise msgspec.DecodeError("its check is not that of its text")
+        return msgspec.json.decode(text, type=Plan)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ResultsError(
-            f"{path}: {error}; it was truncated, edited or written by another version: run again"
+            f"{path}: wanted the plan as it was written, found one that was changed, cut or is of another "
+            f"version ({error}); put it back as it was, or choose another --out and run again"
         ) from None
 
 
@@ -223,8 +238,7 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
 
 def encode_row(row: FullRow) -> bytes:
     """The line of a row, its digest last."""
-    body = msgspec.json.encode(row)
-    return b'%s%s%s"}\n' % (body[:-1], _CHECK, digest(body).encode())
+    return _seal(msgspec.json.encode(row)) + b"\n"
 
 
 def read_rows(run: Path, plan: Plan, type: type[AnyRow]) -> Iterator[AnyRow]:
@@ -268,8 +282,7 @@ def _planned(row: Row, plan: Plan) -> bool:
 
 
 def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRow], place: str) -> AnyRow:
-    body, check = line[: -_CHECKED - 1] + b"}", line[-_CHECKED - 1 : -1]
-    if check != b'%s%s"}' % (_CHECK, digest(body).encode()):
+    if not _sealed(line[:-1]):
         raise ResultsError(
             f"{place}: wanted a result as it was written, found a line that was changed or cut; remove the "
             "line and run the same `mempo bench run` again, which plays what is missing"
@@ -278,3 +291,15 @@ def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRow], place: str) -> A
         return decoder.decode(line)
     except msgspec.DecodeError as error:
         raise ResultsError(f"{place}: {error}; it was written by another version: run again") from None
+
+
+# --- Digests -----------------------------------------------------------------------------------------------
+
+
+def _seal(body: bytes) -> bytes:
+    """A JSON object with the digest of its text as its last member."""
+    return b'%s%s%s"}' % (body[:-1], _CHECK, digest(body).encode())
+
+
+def _sealed(text: bytes) -> bool:
+    return text == _seal(text[:-_CHECKED] + b"}")

@@ -14,12 +14,14 @@ from mempo_agents import make_agent
 from mempo_agents.rollout import episodes
 
 from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import Arm, Plan, Row, read_rows, row_of
+from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
 from mempo_env import ENVIRONMENTS, __version__
 from mempo_env.env import SearchQAEnv
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import digest
 from mempo_env.progress import progress
+from mempo_env.retrieval.http import UNKNOWN
+from mempo_env.types import Episode
 
 FLOORS = ("empty", "random")
 CEILING = "oracle"
@@ -63,7 +65,7 @@ def make_plan(
         objectives: Questions in one episode: consecutive ones of the split, in its order.
         top_k: Passages a search returns.
         questions: Episodes, from the first question on; None: as many as there are.
-        seed: Of episode 0; episode i has seed + i.
+        seed: Of episode 0; episode i has seed + i. 0 to 2**32 - 1.
 
     Raises:
         MempoError: if a name is unknown, data or index are not what they should be, or the retriever does
@@ -79,10 +81,12 @@ def make_plan(
     }
     env = _environment(kwargs)
     settings = dict(env.rules.settings)
-    data, index = settings.pop("dataset"), settings.pop("retriever")
+    data, index = settings.pop("dataset"), _index(settings.pop("retriever"), retriever)
     most = len(env.questions) // objectives
     if questions is not None and not 1 <= questions <= most:
         raise ConfigError(f"questions: wanted 1 to {most:,}, what split {split!r} has, got {questions:,}")
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"seed: wanted 0 to {2**32 - 1:,}, got {seed:,}")
     env.retriever.search([env.questions[0].text], top_k)  # one that is down would fail every episode
     ids = [question.id for question in env.questions[: (questions or most) * objectives]]
     names = dict.fromkeys((*FLOORS, *agents, CEILING))
@@ -114,10 +118,14 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
         num_envs: Episodes at a time; changes nothing but the speed.
 
     Raises:
-        ResultsError: if the folder is of another plan, in use, changed by hand, or can't be written.
+        ConfigError: if `num_envs` is less than 1.
+        ResultsError: if the folder is of another plan, in use, changed by hand, or can't be written; or if
+            the data or the index are not those of the plan any more.
     """
+    if num_envs < 1:
+        raise ConfigError(f"num_envs: wanted at least 1, got {num_envs}")
     kwargs = _kwargs(plan)
-    questions = _environment(kwargs).questions
+    env = _environment(kwargs)
     with open_run(out, plan) as append:
         done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
         total = len(plan.arms) * len(plan.questions)
@@ -126,12 +134,13 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
                 last = time.monotonic()
                 for i, episode in episodes(
-                    make_agent(arm.agent, questions),
+                    make_agent(arm.agent, env.questions),
                     [plan.questions[index] for index in left],
                     env_kwargs=kwargs,
                     num_envs=num_envs,
                     seed=[plan.seed + index for index in left],
                 ):
+                    _check_sources(plan, arm, episode, env)
                     now = time.monotonic()
                     append(row_of(plan, arm, left[i], episode, now - last))
                     last = now
@@ -156,8 +165,34 @@ def _arm(name: str, env: SearchQAEnv, kwargs: dict[str, Any]) -> Arm:
         agent=name,
         fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}",
         env_kwargs=dict(agent.env_kwargs),
-        settings=digest(msgspec.json.encode(own, order="sorted")),
+        settings=_settings_digest(own),
     )
+
+
+def _check_sources(plan: Plan, arm: Arm, episode: Episode, env: SearchQAEnv) -> None:
+    """Refuse an episode of other data or another index: what a plan names may be replaced while it is played.
+
+    The index is asked for its fingerprint after the episode, so it was the plan's in all of its searches. An
+    episode whose retriever failed is wrong whatever the index, and may have ended for want of a server.
+    """
+    told = episode.settings["retriever"] if episode.mask_episode else env.retriever.fingerprint
+    index = _index(told, plan.retriever)
+    if index != plan.index or _settings_digest(episode.settings) != arm.settings:
+        raise ResultsError(
+            f"wanted episodes of the data {plan.data} and the index {plan.index}, got data "
+            f"{episode.settings['dataset']} and index {index}: the index behind {address(plan.retriever)!r} "
+            f"changed or does not answer, or the data in {plan.dataset} changed; put back what was there and "
+            "run the same command again, or choose another --out (the rows already written stay valid)"
+        )
+
+
+def _index(fingerprint: str, retriever: str) -> str:
+    """What names an index: its fingerprint, or the address of a server that tells none."""
+    return f"{UNKNOWN} at {address(retriever)}" if fingerprint == UNKNOWN else fingerprint
+
+
+def _settings_digest(settings: dict[str, Any]) -> str:
+    return digest(msgspec.json.encode(settings, order="sorted"))
 
 
 def _source_digest(modules: Sequence[str]) -> str:
