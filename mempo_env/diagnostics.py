@@ -37,6 +37,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(normalise(text).split()) - _FUNCTION_WORDS
 
 
+def _text(hit: Hit) -> str:
+    return f"{hit.title}\n{hit.text}"
+
+
 @lru_cache(maxsize=1024)
 def _normalised_passage(text: str) -> str:
     """The normal form of a passage: environments that step together are shown the same ones."""
@@ -118,11 +122,11 @@ def after_round(
         norm = normalise(query)
         queries, redundant = queries | {norm}, norm in queries
     if hits:
-        texts = {hit.id: f"{hit.title}\n{hit.text}" for hit in hits}
-        new = {fact: texts[i] for fact, i in _facts(before.questions) if i in texts and fact not in seen}
-        seen = {**seen, **new} if new else seen
+        found = {hit.id: hit for hit in hits}
+        new = {fact: found[i] for fact, i in _facts(before.questions) if i in found and fact not in seen}
+        seen = {**seen, **{fact: _text(hit) for fact, hit in new.items()}} if new else seen
         if False in answer_seen:
-            texts_norm = list(map(_normalised_passage, texts.values()))
+            texts_norm = [_normalised_passage(_text(hit)) for hit in hits]
             answer_seen = _look_for_answers(before.questions, answer_seen, texts_norm)
     in_memory, answer_in_memory = before.in_memory, before.answer_in_memory
     if memory != before.memory or seen is not before.seen:

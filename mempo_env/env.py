@@ -360,8 +360,9 @@ class SearchQAEnv(gym.Env[str, str]):
             raise ConfigError(
                 f"question_id: wanted {n} different ids (joined by '+', or a sequence), got {chosen!r}"
             )
-        for id in ids:
-            self.questions.by_id(id)
+        if ids not in self._starts:
+            for id in ids:
+                self.questions.by_id(id)
         return ids
 
     def _start(self, ids: tuple[str, ...]) -> Play:

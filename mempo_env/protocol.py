@@ -273,7 +273,8 @@ def render_information(hits: Sequence[Hit]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return neutralise(" ".join(text.split()))
+    tidy = text.isprintable() and "  " not in text  # of all white space only the blank is printable
+    return neutralise(text.strip() if tidy else " ".join(text.split()))
 
 
 def render_error(invalid: Invalid) -> str:
