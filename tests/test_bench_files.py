@@ -92,7 +92,7 @@ def binary(lines: list[bytes]) -> None:
 @pytest.mark.parametrize("damage", [edit_value, edit_check, cut, empty, binary])
 def test_an_edited_line_is_refused_by_its_number(
     whole: Path, tmp_path: Path, damage, capsys: pytest.CaptureFixture[str]
-) -> None:  # type: ignore[no-untyped-def]
+) -> None:
     run = copy(whole, tmp_path)
     lines = (run / RESULTS).read_bytes().splitlines(keepends=True)
     damage(lines)

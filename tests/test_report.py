@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from browser import DESKTOP, PHONE, chromium, contrasts, overflow, page_at
 from episodes import aborted, hostile, multi, right, without_gold, wrong
 from mempo_benchmarks.report import report_page, tables
 from mempo_benchmarks.results import read_plan
 from mempo_benchmarks.stats import Interval, mean_interval, wilson
 from mempo_benchmarks.summary import METRICS, ArmSummary, Comparison, compare
-from runs import write_run
-
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError
 from mempo_env.types import Failure
+from runs import write_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -132,8 +132,8 @@ def test_the_ceiling_is_not_on_the_front(tmp_path: Path) -> None:
 
 
 def test_an_unknown_baseline_is_named(run: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown baseline 'gud': did you mean 'good'"):
-        compare([run], baseline="gud")
+    with pytest.raises(ConfigError, match="unknown baseline 'goood': did you mean 'good'"):
+        compare([run], baseline="goood")
 
 
 # --- Several runs ------------------------------------------------------------------------------------------
@@ -422,6 +422,22 @@ def test_the_page_links_to_the_episodes_beside_it(run: Path, browser: Browser) -
         page.get_by_role("link", name="the episodes of run").click()
         page.wait_for_url("**/episodes.html**")
         assert page.title() == "Episodes of run"
+
+
+@pytest.mark.parametrize("name", ["a b<i>&'\"#%41?", "javascript:alert(1)", ".hidden", "größe"])
+def test_the_link_leads_to_the_episodes_whatever_the_run_is_called(
+    tmp_path: Path, browser: Browser, name: str
+) -> None:
+    run = tmp_path / name
+    write_run(run, {"random": [right()]})
+    assert main(["view", str(run)]) == 0
+    report = tmp_path / "report.html"
+    report.write_text(report_page(compare([run]), tmp_path), encoding="utf-8")
+    with page_at(browser, report.as_uri()) as page:
+        page.wait_for_selector(".plot svg")
+        page.get_by_role("link", name="the episodes of").click()
+        page.wait_for_url("**/episodes.html**")
+        assert page.title() == f"Episodes of {run.name}"
 
 
 def test_one_question_and_one_agent_make_a_page(tmp_path: Path, browser: Browser) -> None:
