@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from mempo_benchmarks.speed import __main__ as speed
 from mempo_benchmarks.speed import parts
 from mempo_benchmarks.speed.peers import HOST, PEERS, PeerError, Recipe, System, installed, order, ours
@@ -20,7 +21,6 @@ from mempo_benchmarks.speed.players import play_mempo
 from mempo_benchmarks.speed.report import Part, Spread, ratio, table
 from mempo_benchmarks.speed.server import CALL_S, QUERY_S, Slow, running
 from mempo_benchmarks.speed.work import row, write_searches
-
 from mempo_env.env import SearchQAEnv
 from mempo_env.files import cache_folder
 from mempo_env.questions.set import QuestionSet
