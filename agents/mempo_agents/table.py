@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from typing import cast
 
 from mempo_agents.base import Agent
 from mempo_agents.empty import empty_agent
@@ -59,5 +60,4 @@ def _imported(name: str) -> Agent:
     missing = [part for part in ("name", "env_kwargs", "fingerprint", "act") if not hasattr(agent, part)]
     if missing:
         raise ConfigError(f"agent {name!r}: it has no {', '.join(missing)}; see mempo_agents.base.Agent")
-    wanted: Agent = agent
-    return wanted
+    return cast(Agent, agent)
