@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from mempo_env.errors import MempoError, lookup
 
@@ -18,37 +22,96 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name: (module whose `app` is a typer application, help). As strings, so nothing is imported upwards."""
 
+INTERRUPTED = 130
+"""The exit code of what ctrl-C ended, as shells have it."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code: 2, with one line, for anything that the user can mend."""
-    args = list(sys.argv[1:] if argv is None else argv)
+    _settle_streams()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except MempoError as error:
+        return _fail(f"mempo: {error}")
+    except BrokenPipeError:  # whoever read the output has seen enough
+        _drop_output()
+        return 1
+    except OSError as error:
+        _drop_output()
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        return _fail(": ".join(("mempo", *names, error.strerror or str(error))))
+    except UnicodeEncodeError as error:  # streams replace, so this is the name of a file
+        return _fail(f"mempo: wanted names of files in UTF-8, got {error.object!r}; rename it")
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 2
+    if code == INTERRUPTED:
+        _fail("mempo: interrupted; what was finished is kept")
+    return code
+
+
+def _run(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
-        _say(_usage(), sys.stdout)
+        sys.stdout.write(_usage())
         return 0 if args else 2
     if args[0] == "--version":
         from mempo_env import __version__
 
-        _say(f"mempo {__version__}", sys.stdout)
+        sys.stdout.write(f"mempo {__version__}\n")
         return 0
+    module, _ = lookup(COMMANDS, args[0], "command")
+    import typer
+
+    app = importlib.import_module(module).app
     try:
-        module, _ = lookup(COMMANDS, args[0], "command")
-        app = importlib.import_module(module).app
-        return int(app(args[1:], prog_name=f"mempo {args[0]}", standalone_mode=True) or 0)
-    except MempoError as error:
-        _say(f"mempo: {' '.join(str(error).split())}", sys.stderr)
+        return int(app(args[1:], prog_name=f"mempo {args[0]}", standalone_mode=False) or 0)
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:
+        if not hasattr(
+            error, "format_message"
+        ):  # what click's errors have, whichever click typer brings along
+            raise
+        return _misused(error, f"mempo {args[0]}")
+
+
+def _misused(error: Any, command: str) -> int:
+    """Say in one line how a command was misused; a bare group asks for its help."""
+    command = error.ctx.command_path if error.ctx else command
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error.format_message()}\n")
         return 2
-    except KeyboardInterrupt:
-        _say("mempo: interrupted; what was finished is kept", sys.stderr)
-        return 130
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
+    return _fail(f"{command}: {error.format_message().rstrip('.')}; see `{command} --help`")
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
-    return f"usage: mempo COMMAND [ARGUMENTS]\n\n{rows}\n\n`mempo COMMAND --help` says more."
+    return f"usage: mempo COMMAND [ARGUMENTS]\n\n{rows}\n\n`mempo COMMAND --help` says more.\n"
 
 
-def _say(text: str, stream: object) -> None:
-    print(text, file=stream)  # type: ignore[call-overload]
+def _fail(line: str) -> int:
+    """Print one line of printable characters on stderr; returns the exit code of what a user can mend."""
+    from mempo_env.ansi import printable
+
+    sys.stderr.write(printable(" ".join(line.split())) + "\n")
+    return 2
+
+
+def _settle_streams() -> None:
+    """Give closed streams a place to go to, and characters that stdout does not know a substitute."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):  # stderr has substitutes already
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Where stdout cannot take what it holds, send it to nowhere: it would fail once more at the very end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
 
-from mempo_env.errors import DataError
+from mempo_env.errors import ConfigError, DataError
 
 T = TypeVar("T")
+
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not the JSON it wanted; the last one if they are nested too deep."""
 
 
 def digest(*parts: str | bytes, size: int = 8) -> str:
@@ -36,19 +41,21 @@ def file_digest(path: Path) -> str:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file that appears under its name whole and on disk, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    """Write a file that appears under its name whole and on disk, or not at all; a link leads to its target.
+
+    Raises:
+        ConfigError: if there is something that is no file: a folder, a device, a pipe.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: wanted a place for a file, found something else there: choose another")
+    with _draft(path, folder=False) as draft:
+        with draft.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
 
 
 def _umask() -> int:
@@ -59,14 +66,13 @@ def _umask() -> int:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Fill a new folder that appears under its name whole, or not at all.
+    """Fill a new folder that appears under its name whole, or not at all; a link leads to its target.
 
     If another process puts a folder there first, that one stays and ours is dropped: use it for content that
     depends on its inputs alone.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
-    try:
+    path = Path(os.path.realpath(path))
+    with _draft(path, folder=True) as draft:
         yield draft
         draft.chmod(0o777 & ~_umask())
         try:
@@ -74,8 +80,61 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         except OSError:
             if not path.is_dir():
                 raise
+
+
+@contextmanager
+def _draft(path: Path, folder: bool) -> Iterator[Path]:
+    """A hidden file or folder beside a path; gone at the end unless it was moved to the path.
+
+    It is locked while it is in use, so drafts without a lock are those of killed processes: they go away too.
+    """
+    named = (".tmp", f".{path.name}.", path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.????????.tmp"):
+            with suppress(OSError), _lock(left, fcntl.LOCK_NB) as free:
+                if free:
+                    _remove(left)
+        with ExitStack() as use:
+            while True:
+                draft = Path(tempfile.mkdtemp(*named) if folder else _new_file(*named))
+                with suppress(FileNotFoundError):
+                    use.enter_context(_lock(draft))
+                if draft.exists():  # else another process took it for one of those, before it was locked
+                    break
+            use.callback(_remove, draft)
+            yield draft
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names no file
+        raise
+
+
+@contextmanager
+def _lock(path: Path, how: int = 0) -> Iterator[bool]:
+    """Hold the only lock on a file or folder, until a process dies; yields False where there are no locks."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | how)
+        except OSError:  # another holds it, or the file system has none
+            yield False
+        else:
+            yield True
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        os.close(handle)
+
+
+def _new_file(suffix: str, prefix: str, parent: Path) -> str:
+    handle, name = tempfile.mkstemp(suffix, prefix, parent)
+    os.close(handle)
+    return name
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_jsonl(path: Path, type: type[T]) -> Iterator[tuple[int, T]]:
@@ -93,7 +152,7 @@ def read_jsonl(path: Path, type: type[T]) -> Iterator[tuple[int, T]]:
                 continue
             try:
                 yield number, decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except BAD_JSON as error:
                 raise DataError(
                     f"{path}:{number}: {error}; is the file truncated or edited by hand?"
                 ) from None

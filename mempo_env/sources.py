@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mempo_env.errors import ConfigError
+from mempo_env.questions.prepared import open_corpus
 from mempo_env.questions.set import QuestionSet
+from mempo_env.retrieval import is_address, open_retriever
 from mempo_env.retrieval.base import CachedRetriever, Retriever
 from mempo_env.retrieval.corpus import Corpus
 
@@ -65,25 +67,21 @@ def _passages(corpus: Any, questions: QuestionSet) -> tuple[Corpus | None, Path 
         if corpus is not None:
             raise ConfigError(f"corpus: wanted a Corpus or a folder with corpus.jsonl, got {corpus!r}")
         return None, None
-    return _open(file, file.stat().st_mtime_ns), folder
+    return _open(file.parent, file.stat().st_mtime_ns), file.parent
 
 
 @lru_cache(maxsize=16)
-def _open(file: Path, changed_ns: int) -> Corpus:
-    return Corpus.open(file)
+def _open(folder: Path, changed_ns: int) -> Corpus:
+    return open_corpus(folder)
 
 
 def _retriever(name: str, corpus: Corpus | None, folder: Path | None) -> Retriever:
-    if corpus is None or folder is None or name.startswith(("http://", "https://")):
-        from mempo_env.retrieval import open_retriever
-
+    if corpus is None or folder is None or is_address(name):
         return CachedRetriever(open_retriever(name, corpus, folder))
     return _shared(name, corpus.fingerprint, folder)
 
 
 @lru_cache(maxsize=16)
 def _shared(name: str, fingerprint: str, folder: Path) -> Retriever:
-    from mempo_env.retrieval import open_retriever
-
     file = folder / "corpus.jsonl"
-    return CachedRetriever(open_retriever(name, _open(file, file.stat().st_mtime_ns), folder))
+    return CachedRetriever(open_retriever(name, _open(folder, file.stat().st_mtime_ns), folder))

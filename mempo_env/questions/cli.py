@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mempo_env.ansi import printable
 from mempo_env.errors import ConfigError
 from mempo_env.questions.formats import KINDS, Summary, prepare
 from mempo_env.questions.prepared import Manifest, read_manifest
@@ -82,15 +83,20 @@ def _losses(summary: Summary) -> dict[str, int]:
 
 
 def _show(manifest: Manifest, losses: dict[str, int]) -> None:
-    table = Table(title=Text(f"{manifest.name} ({manifest.kind})"), title_justify="left")
+    table = Table(title=_plain(f"{manifest.name} ({manifest.kind})"), title_justify="left")
     table.add_column("what")
     table.add_column("count", justify="right")
     for split, count in manifest.splits.items():
-        table.add_row(f"questions, {split}", f"{count:,}")
+        table.add_row(_plain(f"questions, {split}"), f"{count:,}")
     table.add_row("passages", f"{manifest.passages:,}")
     for name, count in losses.items():
         table.add_row(name, f"{count:,}")
     Console().print(table, f"fingerprint {manifest.fingerprint}")
+
+
+def _plain(text: str) -> Text:
+    """Text of the data as it is: neither markup in brackets nor control characters do anything."""
+    return Text("\n".join(map(printable, text.split("\n"))))
 
 
 def _show_question(question: Question) -> None:
@@ -101,9 +107,9 @@ def _show_question(question: Question) -> None:
         ("about", ", ".join(filter(None, (*about, question.source)))),
         *((each.title, "\n".join(each.sentences) or "the whole passage") for each in question.evidence),
     ]
-    table = Table(title=Text(question.id), title_justify="left", show_header=False)
+    table = Table(title=_plain(question.id), title_justify="left", show_header=False)
     table.add_column(style="bold", overflow="fold")
     table.add_column(overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # as Text, so that brackets in the data are no markup
+        table.add_row(*map(_plain, row))
     Console().print(table)

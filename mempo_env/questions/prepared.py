@@ -17,10 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import DataError
-from mempo_env.files import atomic_folder, digest, file_digest
+from mempo_env.files import BAD_JSON, atomic_folder, digest, file_digest
+from mempo_env.retrieval.corpus import CORPUS_FILE, Corpus
 from mempo_env.types import Passage, Question
 
-QUESTIONS, CORPUS, MANIFEST = "questions.jsonl", "corpus.jsonl", "manifest.json"
+QUESTIONS, CORPUS, MANIFEST = "questions.jsonl", CORPUS_FILE, "manifest.json"
 FORMAT = 1
 
 encode = msgspec.json.Encoder().encode
@@ -171,6 +172,19 @@ def finish(draft: Path, writer: Writer, name: str, kind: str, sources: tuple[str
     return manifest
 
 
+def open_corpus(folder: Path) -> Corpus:
+    """Open the corpus of a data folder.
+
+    Raises:
+        DataError: if there is none or a line of it is no passage, or if the folder is a prepared one and its
+            corpus is not the one that was prepared.
+    """
+    corpus = Corpus.open(folder / CORPUS)
+    if (folder / MANIFEST).exists() and corpus.fingerprint != read_manifest(folder).corpus:
+        raise DataError(f"{corpus.path}: was changed after it was prepared: {AGAIN}")
+    return corpus
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read what a prepared folder says that it holds, and check the sizes.
 
@@ -184,7 +198,7 @@ def read_manifest(folder: Path) -> Manifest:
         )
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         raise DataError(f"{path}: {error}: {AGAIN}") from None
     if manifest.format != FORMAT:
         raise DataError(f"{path}: wanted layout version {FORMAT}, found {manifest.format}: {AGAIN}")

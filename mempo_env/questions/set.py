@@ -12,7 +12,7 @@ from typing import Any, get_args, overload
 import msgspec
 
 from mempo_env.errors import ConfigError, DataError, lookup
-from mempo_env.files import read_jsonl
+from mempo_env.files import BAD_JSON, read_jsonl
 from mempo_env.questions.prepared import AGAIN, QUESTIONS, encode, fault, read_manifest
 from mempo_env.types import Question, Split
 
@@ -71,7 +71,7 @@ class QuestionSet(Sequence[Question]):
             raise DataError(f"{path}: was changed after it was prepared: {AGAIN}")
         try:
             rows = tuple(_decoder.decode_lines(data))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except BAD_JSON:
             rows = tuple(question for _, question in read_jsonl(path, Question))  # names the line
         self = cls.__new__(cls)
         self._fill(rows, manifest.name, folder, None)

@@ -37,7 +37,7 @@ def open_retriever(name: str, corpus: Corpus | None = None, folder: Path | None 
         ConfigError: if there is no such retriever, or a corpus is needed and missing.
         IndexFault: if the index of a large corpus is missing or does not fit the corpus.
     """
-    if name.startswith(("http://", "https://")):
+    if is_address(name):
         from mempo_env.retrieval.http import HTTPRetriever
 
         return HTTPRetriever(name.split(","))
@@ -45,6 +45,11 @@ def open_retriever(name: str, corpus: Corpus | None = None, folder: Path | None 
     if corpus is None:
         raise ConfigError(f"the retriever {name!r} ranks the passages of a corpus, got none: pass corpus=")
     return opener(corpus, folder or (corpus.path.parent if corpus.path else None))
+
+
+def is_address(name: str) -> bool:
+    """Whether the name of a retriever is the address of a server."""
+    return name.lower().startswith(("http://", "https://"))
 
 
 def _bm25(corpus: Corpus, folder: Path | None) -> Retriever:

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder
 
-from mempo_env.errors import IndexFault
-from mempo_env.files import atomic_file, digest
+from mempo_env.errors import IndexFault, MempoError, RetrieverError
+from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
 from mempo_env.retrieval import analysis
 from mempo_env.retrieval.corpus import Corpus
@@ -60,6 +60,17 @@ def _remedy(folder: Path) -> str:
     return f"build it with `mempo index build {folder.parent}`"
 
 
+@contextmanager
+def _explained(kind: type[MempoError], what: str) -> Iterator[None]:
+    """Turn what tantivy raises into an error of ours; its panics have a type that can't be imported."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
+            raise kind(f"{what}: {error}") from None
+        raise
+
+
 # --- Building ----------------------------------------------------------------------------------------------
 
 
@@ -83,8 +94,8 @@ def build_index(corpus: Corpus, folder: Path) -> bool:
             return False
         except IndexFault:
             (folder / MANIFEST_FILE).unlink(missing_ok=True)
-        index = _unfinished(folder, recipe)
-        _fill(index, corpus)
+        with _explained(IndexFault, f"{folder}: it could not be written"):
+            _fill(_unfinished(folder, recipe), corpus)
         (folder / "recipe.json").unlink()  # first, so that what is finished is never taken for a part
         write_manifest(folder, recipe, [f"tantivy/{name}" for name in _names(folder / "tantivy")])
     return True
@@ -103,8 +114,9 @@ def _unfinished(folder: Path, recipe: Recipe) -> Index:
     note, store = folder / "recipe.json", folder / "tantivy"
     try:
         if msgspec.json.decode(note.read_bytes(), type=Recipe) == recipe:
-            return _register(Index.open(str(store)))
-    except (OSError, ValueError):
+            with _explained(IndexFault, str(store)):
+                return _register(Index.open(str(store)))
+    except (OSError, IndexFault, *BAD_JSON):
         pass
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir()
@@ -179,10 +191,8 @@ class BM25Index:
         """
         folder = Path(folder).resolve()
         check_manifest(folder, _recipe(corpus), _remedy(folder), verify)
-        try:
+        with _explained(IndexFault, f"{folder}: tantivy cannot open it; {_remedy(folder)}"):
             return cls(_register(Index.open(str(folder / "tantivy"))), corpus, folder)
-        except ValueError as error:
-            raise IndexFault(f"{folder}: tantivy cannot open it: {error}; {_remedy(folder)}") from None
 
     @classmethod
     def of(cls, corpus: Corpus) -> BM25Index:
@@ -197,8 +207,13 @@ class BM25Index:
         return self._fingerprint
 
     def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
-        """Rank passages for each query; any text will do, and no known term means no hits."""
-        return [self._hits(query, k) for query in queries]
+        """Rank passages for each query; any text will do, and no known term means no hits.
+
+        Raises:
+            RetrieverError: if the index or the corpus was changed by hand in a way that no check sees.
+        """
+        with _explained(RetrieverError, f"{self.folder or 'index in memory'}: it cannot be searched"):
+            return [self._hits(query, k) for query in queries]
 
     def _hits(self, query: str, k: int) -> tuple[Hit, ...]:
         counts = analysis.query_terms(query)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mempo_env.errors import DataError
-from mempo_env.files import atomic_file, cache_folder, digest
+from mempo_env.files import BAD_JSON, atomic_file, cache_folder, digest
 from mempo_env.progress import progress
 from mempo_env.types import Passage
 
@@ -58,7 +58,8 @@ class Corpus:
 
         The first time, the file is read once: every line is checked, and the rows' offsets are kept beside it
         in a file that ends in `.rows` (in the cache folder if the place is read-only). Later it opens in
-        milliseconds, whatever its size. A file whose size or time of change is another is read again.
+        milliseconds, whatever its size. A file whose size or time of change is another is read again, as is
+        one whose rows were changed: they carry the time of their corpus, which any change to them ends.
 
         Raises:
             DataError: if there is no such file or a line is not a passage; names file and line.
@@ -127,13 +128,13 @@ def _current_rows(path: Path, stat: os.stat_result) -> Path | None:
     wanted = [_VERSION, stat.st_size, stat.st_mtime_ns]
     for place in _places(path):
         try:
-            size = place.stat().st_size
+            size, changed_ns = place.stat().st_size, place.stat().st_mtime_ns
             head = np.fromfile(place, dtype=np.uint64, count=_HEADER)
             last = np.fromfile(place, dtype=np.uint64, offset=size - 8, count=1)
         except (OSError, ValueError):
             continue
         whole = size % 8 == 0 and size >= (_HEADER + 1) * 8 and head[:3].tolist() == wanted
-        if whole and last.tolist() == [stat.st_size]:
+        if whole and changed_ns == stat.st_mtime_ns and last.tolist() == [stat.st_size]:
             return place
     return None
 
@@ -144,6 +145,8 @@ def _make_rows(path: Path, stat: os.stat_result) -> Path:
     place = beside if os.access(path.parent, os.W_OK) else cached
     with atomic_file(place) as out:
         _write_rows(path, stat, out)
+        out.flush()
+        os.utime(out.fileno(), ns=(stat.st_mtime_ns, stat.st_mtime_ns))
     return place
 
 
@@ -173,7 +176,7 @@ def _write_rows(path: Path, stat: os.stat_result, out: IO[bytes]) -> None:
 def _check(path: Path, number: int, line: bytes) -> None:
     try:
         _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         raise DataError(
             f"{path}:{number}: wanted a passage with id, title and text: {error}; is the file truncated?"
         ) from None

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, RetrieverError
+from mempo_env.files import BAD_JSON
 from mempo_env.retrieval.link import Limits, LinkError, Server
 from mempo_env.retrieval.wire import Malformed, read_rankings
 from mempo_env.types import Hit
@@ -77,7 +78,7 @@ class HTTPRetriever:
         for server in self._in_turn():
             try:
                 health = msgspec.json.decode(server.ask("GET", "/health", b"", limits))
-            except (LinkError, msgspec.DecodeError, UnicodeDecodeError):
+            except (LinkError, *BAD_JSON):
                 continue
             if isinstance(health, dict) and isinstance(health.get("fingerprint"), str):
                 return str(health["fingerprint"])

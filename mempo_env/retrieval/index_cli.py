@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from mempo_env.questions.prepared import open_corpus
 from mempo_env.retrieval import INDEX_FOLDER
 from mempo_env.retrieval.bm25 import build_index
-from mempo_env.retrieval.corpus import CORPUS_FILE, Corpus
 
 app = typer.Typer(
     help="Search indexes of prepared data.", pretty_exceptions_enable=False, add_completion=False
@@ -28,7 +28,7 @@ def build(
 ) -> None:
     """Build DIR/index from DIR/corpus.jsonl; a build that was killed goes on where it stood."""
     start = time.monotonic()
-    corpus = Corpus.open(folder / CORPUS_FILE)
+    corpus = open_corpus(folder)
     index = folder / INDEX_FOLDER
     if build_index(corpus, index):
         typer.echo(f"indexed {len(corpus):,} passages in {time.monotonic() - start:.1f} s: {index}")

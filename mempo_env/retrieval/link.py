@@ -11,7 +11,7 @@ from base64 import b64encode
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from typing import Any, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -19,6 +19,8 @@ from mempo_env.errors import ConfigError
 
 MAX_BODY = 64 * 2**20
 """Bytes of an answer at most; a longer one counts as garbage."""
+
+_OF_A_PATH = "/?%:@!$&'()*+,;=~"  # stand for themselves; so does `%`, as what it starts is encoded already
 
 
 class Limits(Struct, frozen=True):
@@ -56,26 +58,28 @@ class Server:
 
     Attributes:
         name: Scheme, host and port, without what must not be shown.
-        path: The path of the address.
+        path: The path of the address, with its query, as it goes over the wire.
     """
 
     def __init__(self, url: str) -> None:
         """Take an address like `http://127.0.0.1:8000/retrieve`, which is not asked yet."""
-        parts = urlsplit(url)
         try:
-            self._host, port = parts.hostname or "", parts.port
+            parts = urlsplit(url.encode().decode())  # no lone surrogates
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            self._host = (parts.hostname or "").encode("idna").decode()
         except ValueError:
-            self._host, port = "", None
-        if parts.scheme not in ("http", "https") or not self._host:
+            usable = False
+        if not usable:
             shown = url.rpartition("@")[2]
             raise ConfigError(f"wanted the address of a retrieval server, http://HOST:PORT, got {shown!r}")
-        self._port = port or (443 if parts.scheme == "https" else 80)
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._headers = {"Content-Type": "application/json", **_authorization(parts)}
         self._idle: list[HTTPConnection] = []
         self._process = os.getpid()
         self.name = f"{parts.scheme}://{self._host}:{self._port}"
-        self.path = parts.path if parts.path.strip("/") else "/retrieve"
+        query = f"?{parts.query}" if parts.query else ""
+        self.path = quote((parts.path if parts.path.strip("/") else "/retrieve") + query, safe=_OF_A_PATH)
 
     def ask(self, method: str, path: str, body: bytes, limits: Limits) -> bytes:
         """Send a request and return the body of the answer; LinkError for anything but a whole answer of 200.
@@ -89,7 +93,7 @@ class Server:
                 except ConnectionError:
                     continue
             return self._exchange(self._connect(limits), method, path, body, limits)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise LinkError(_reason(error)) from None
 
     def _idle_connection(self) -> HTTPConnection | None:
@@ -217,19 +221,19 @@ def _retry_after(header: str | None) -> float | None:
         return float(header)
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
 def _reason(error: Exception) -> str:
     """A few words for an exception, whose own text might hold what must not be shown."""
-    reasons: tuple[tuple[type[Exception], str], ...] = (
+    reasons: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
         (TimeoutError, "no answer in time"),
         (ConnectionRefusedError, "connection refused"),
         (ConnectionError, "connection closed without an answer"),
         (socket.gaierror, "no such host"),
         (ssl.SSLError, "no secure connection"),
         (IncompleteRead, "connection closed half way through the answer"),
-        (HTTPException, "an answer that is not HTTP"),
+        ((HTTPException, ValueError), "an answer that is not HTTP"),
     )
     return next((words for kind, words in reasons if isinstance(error, kind)), "no connection")

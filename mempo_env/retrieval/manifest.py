@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import IndexFault
-from mempo_env.files import atomic_file, digest, file_digest
+from mempo_env.files import BAD_JSON, atomic_file, digest, file_digest
 
 MANIFEST_FILE = "manifest.json"
 
@@ -107,7 +107,7 @@ def _read(folder: Path, remedy: str) -> _Manifest:
         manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
     except FileNotFoundError:
         raise IndexFault(f"{folder}: wanted a finished index, found no {MANIFEST_FILE}; {remedy}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         raise IndexFault(f"{path}: wanted the manifest of an index: {error}; {remedy}") from None
     if manifest.check != _check(manifest.recipe, manifest.files):
         raise IndexFault(f"{path}: its check sum is wrong: the manifest was edited; {remedy}")

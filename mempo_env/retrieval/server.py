@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 MAX_BODY = 16 * 2**20
 """Bytes of a request at most."""
 
+BODY_S = 30
+"""Seconds for a request's body to come; who sends half of one keeps nobody waiting meanwhile."""
+
 RETRY_AFTER_S = 1
 
 
 def app(retriever: Retriever, max_pending: int = 64) -> Starlette:
     """Make an ASGI application: `POST /retrieve` and `GET /health`.
 
-    A bad request is answered by 422 and a line that says what is wrong with it; 503 with Retry-After means
-    that the server is full, or that a retriever behind it failed.
+    A bad request is answered by 422 and a line that says what is wrong with it, 408 says that its body took
+    too long; 503 with Retry-After means that the server is full, or that a retriever behind it failed.
 
     Args:
         retriever: What ranks.
@@ -37,6 +40,7 @@ def app(retriever: Retriever, max_pending: int = 64) -> Starlette:
     try:
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
+        from starlette.requests import ClientDisconnect
         from starlette.responses import Response
         from starlette.routing import Route
     except ImportError:
@@ -53,14 +57,19 @@ def app(retriever: Retriever, max_pending: int = 64) -> Starlette:
 
     async def retrieve(request: Request) -> Response:
         nonlocal pending
+        try:
+            asked = read_request(await asyncio.wait_for(_body(request), BODY_S))
+        except Malformed as error:
+            return refuse(422, str(error))
+        except TimeoutError:
+            return refuse(408, f"wanted the whole body within {BODY_S} s")
+        except ClientDisconnect:
+            return Response(status_code=400)  # to nobody
         if pending >= max_pending:
             return refuse(503, f"full: {max_pending} requests in work; come back in {RETRY_AFTER_S} s")
         pending += 1
         try:
-            asked = read_request(await _body(request))
             rankings = await run_in_threadpool(retriever.search, asked.queries, asked.k)
-        except Malformed as error:
-            return refuse(422, str(error))
         except RetrieverError as error:
             return refuse(503, str(error))
         finally:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from mempo_env.questions.prepared import open_corpus
 from mempo_env.retrieval import open_retriever
-from mempo_env.retrieval.corpus import CORPUS_FILE, Corpus
 from mempo_env.retrieval.server import app as application
 from mempo_env.retrieval.server import listen
 from mempo_env.retrieval.server import serve as run
@@ -32,7 +32,7 @@ def serve(
     max_pending: Annotated[int, typer.Option(min=1, help="Requests in work at the same time.")] = 64,
 ) -> None:
     """Serve the index of DIR in the Search-R1 protocol until SIGTERM or ctrl-C."""
-    corpus = Corpus.open(folder / CORPUS_FILE)
+    corpus = open_corpus(folder)
     opened = open_retriever(retriever, corpus, folder)
     sock = listen(host, port)
     signal.signal(

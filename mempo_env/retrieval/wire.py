@@ -16,11 +16,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from mempo_env.files import BAD_JSON
 from mempo_env.types import Hit
 
 DEFAULT_TOPK = 3
 MAX_TOPK = 1_000
 MAX_QUERIES = 10_000
+MAX_HITS = 50_000
+"""Queries times hits of a request: an answer of this size, of passages of 100 words, has some 50 MB."""
+
+_ROW_DIGITS = 18  # digits of a row at most: 64 bits hold it
 
 _FILLER = 3e38  # faiss fills up with id -1 and a score of this size where it has fewer than k hits
 
@@ -58,7 +63,7 @@ def read_request(body: bytes) -> Request:
     """Read a request in any spelling; Malformed if it is none."""
     try:
         asked = msgspec.json.decode(body, type=_Body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         raise Malformed(f"wanted JSON with queries, topk and return_scores: {error}") from None
     if isinstance(asked.query, str) == isinstance(asked.queries, list):
         raise Malformed("wanted either queries, a list, or query, a string")
@@ -71,6 +76,10 @@ def read_request(body: bytes) -> Request:
         raise Malformed(f"wanted a topk of 1 to {MAX_TOPK}, got {k}")
     if len(queries) > MAX_QUERIES:
         raise Malformed(f"wanted at most {MAX_QUERIES} queries, got {len(queries)}")
+    if len(queries) * k > MAX_HITS:
+        raise Malformed(
+            f"wanted at most {MAX_HITS} hits in one request, got {len(queries)} queries for {k} each"
+        )
     return Request(queries, k, asked.return_scores, isinstance(asked.query, str) and asked.top_k is not UNSET)
 
 
@@ -98,15 +107,16 @@ def read_rankings(body: bytes, count: int, k: int) -> list[tuple[Hit, ...]]:
     """Read an answer to `count` queries for k hits each, in any form.
 
     Hits are ordered by (-score, row) and cut to k. A hit's row is the one that the server tells, else its id
-    where that is a number, else its rank. Without scores the order of the answer counts, with 1, 1/2, 1/3,
-    ... as scores. Hits with id -1 are the filling of an index that had no more to offer, and left out.
+    where that is a number of up to 18 digits, else its rank. Without scores the order of the answer counts,
+    with 1, 1/2, 1/3, ... as scores. Hits with id -1 are the filling of an index that had no more to offer,
+    and left out.
 
     Raises:
         Malformed: if it is no answer to this request.
     """
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except BAD_JSON:
         raise Malformed("the answer is not JSON, or cut off") from None
     rankings = answer.get("result") if isinstance(answer, dict) else answer
     if not isinstance(rankings, list):
@@ -135,8 +145,9 @@ def _hit(item: Any, rank: int) -> Hit | None:
     if name == "-1" or abs(score) >= _FILLER:
         return None
     title, text = _title_and_text(document)
-    row = document.get("row", name)
-    return Hit(name, title, text, int(row) if str(row).isdecimal() else rank, float(score))
+    row = str(document.get("row", name))
+    known = row.isdecimal() and len(row) <= _ROW_DIGITS
+    return Hit(name, title, text, int(row) if known else rank, float(score))
 
 
 def _title_and_text(document: dict[str, Any]) -> tuple[str, str]:

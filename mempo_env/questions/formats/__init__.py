@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mempo_env.errors import ConfigError, lookup
+from mempo_env.errors import ConfigError, DataError, lookup
 from mempo_env.progress import progress
 from mempo_env.questions.formats import corpora
 from mempo_env.questions.formats.common import SPLIT_NAMES, Source
@@ -87,8 +87,11 @@ def _read_questions(
 
 def _read_corpus(path: Path, writer: Writer) -> None:
     with progress(f"reading {path.name}", None, unit="passages") as advance:
+        number = 0
         for number, passage in enumerate(corpora.passages(path), 1):
             writer.passage(passage)
             if number % 1_000 == 0:
                 advance(1_000)
         advance(number % 1_000)
+    if not number:
+        raise DataError(f"{path}: wanted passages, found none with a text")

@@ -13,6 +13,7 @@ from typing import IO, Any
 import msgspec
 
 from mempo_env.errors import DataError, MissingExtra
+from mempo_env.files import BAD_JSON
 
 Row = dict[str, Any]
 
@@ -72,7 +73,7 @@ def _lines(path: Path, file: IO[bytes]) -> Iterator[tuple[str, Row]]:
 def _array(path: Path, data: bytes) -> Iterator[tuple[str, Row]]:
     try:
         items = msgspec.json.decode(data, type=list[msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise DataError(f"{path}: wanted a JSON array: {error}; is the file truncated?") from None
     for number, item in enumerate(items, 1):
         yield f"{path}, row {number}", _object(item, f"{path}, row {number}")
@@ -81,7 +82,7 @@ def _array(path: Path, data: bytes) -> Iterator[tuple[str, Row]]:
 def _object(data: bytes | msgspec.Raw, place: str) -> Row:
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise DataError(f"{place}: wanted a JSON object: {error}; is the file truncated?") from None
 
 

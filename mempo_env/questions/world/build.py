@@ -9,10 +9,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mempo_env.errors import ConfigError, DataError
+from mempo_env.errors import ConfigError, DataError, IndexFault
 from mempo_env.files import cache_folder, digest
 from mempo_env.progress import progress
-from mempo_env.questions.prepared import CORPUS, encode, prepared
+from mempo_env.questions.prepared import CORPUS, encode, open_corpus, prepared
 from mempo_env.questions.set import QuestionSet
 from mempo_env.questions.world.ask import Finder, ask
 from mempo_env.questions.world.cluster import Cluster, cluster
@@ -142,8 +142,8 @@ def synthetic(spec: WorldSpec | None = None) -> QuestionSet:
 def _embedded(spec: WorldSpec) -> QuestionSet:
     folder = cache_folder() / f"synthetic-{digest(str(VERSION), encode(spec))}"
     try:
-        return QuestionSet.load(folder)
-    except DataError:  # not made yet, or damaged
+        return _whole(folder)
+    except (DataError, IndexFault):  # not made yet, or damaged
         try:
             shutil.rmtree(folder, ignore_errors=True)
             prepare_world(spec, folder)
@@ -152,4 +152,14 @@ def _embedded(spec: WorldSpec) -> QuestionSet:
                 f"{folder.parent}: wanted to keep the synthetic world here: {error}; set MEMPO_CACHE to "
                 "a folder that can be written"
             ) from None
-    return QuestionSet.load(folder)
+    return _whole(folder)
+
+
+def _whole(folder: Path) -> QuestionSet:
+    """The questions of a kept world, once its corpus and index have passed their checks as well."""
+    from mempo_env.retrieval import INDEX_FOLDER
+    from mempo_env.retrieval.bm25 import BM25Index
+
+    questions = QuestionSet.load(folder)
+    BM25Index.open(folder / INDEX_FOLDER, open_corpus(folder))
+    return questions
