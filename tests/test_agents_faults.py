@@ -45,7 +45,7 @@ class Odd:
     def act(self, contexts: Sequence[Context]) -> Any:
         self.asked.append(len(contexts))
         if len(self.asked) > 200:
-            raise KeyboardInterrupt("asked without end")
+            raise SystemExit("asked without end")
         return self.write(contexts)
 
 
@@ -81,6 +81,7 @@ ODDITIES: dict[str, tuple[Callable[[Sequence[Context]], Any], str]] = {
     "raises": (fail(ValueError("broken")), "ValueError: broken"),
     "raises without words": (fail(Mute()), "Mute"),
     "raises what no file takes": (fail(ValueError("\ud800")), "ValueError: ?"),
+    "an error no file takes": (lambda c: [ValueError("\ud800")] * len(c), "ValueError: ?"),
     "recurses": (fail(RecursionError("deep")), "RecursionError: deep"),
 }
 
@@ -93,7 +94,7 @@ def test_whatever_an_agent_does_is_an_agent_error(what: str) -> None:
         assert detail in episode.stop_detail
 
 
-@pytest.mark.parametrize("what", ["None each", "a generator", "raises", "raises what no file takes"])
+@pytest.mark.parametrize("what", ["None each", "a generator", "raises", "an error no file takes"])
 def test_a_run_with_such_an_agent_ends_with_a_row_for_each_episode(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,3 +141,11 @@ def test_what_must_end_the_run_ends_it(error: type[BaseException]) -> None:
 def test_no_environments_are_refused(num_envs: int) -> None:
     with pytest.raises(ConfigError, match=f"num_envs: wanted at least 1, got {num_envs}"):
         play(Odd(lambda _: []), num_envs)
+
+
+def test_too_few_seeds_are_refused_before_anything_is_played() -> None:
+    agent = Odd(lambda contexts: [ANSWER] * len(contexts))
+    kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever()}
+    with pytest.raises(ConfigError, match="seed: wanted one for each of 6 episodes, got 2"):
+        next(episodes(agent, IDS, env_kwargs=kwargs, num_envs=1, seed=[1, 2]))
+    assert agent.asked == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def binary(lines: list[bytes]) -> None:
 
 @pytest.mark.parametrize("damage", [edit_value, edit_check, cut, empty, binary])
 def test_an_edited_line_is_refused_by_its_number(
-    whole: Path, tmp_path: Path, damage, capsys: pytest.CaptureFixture[str]
+    whole: Path, tmp_path: Path, damage: Callable[[list[bytes]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copy(whole, tmp_path)
     lines = (run / RESULTS).read_bytes().splitlines(keepends=True)

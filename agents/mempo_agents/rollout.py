@@ -11,6 +11,7 @@ import numpy as np
 
 import mempo_env
 from mempo_agents.base import Agent, Context
+from mempo_env.errors import ConfigError
 from mempo_env.types import Episode
 from mempo_env.vector import SearchQAVectorEnv
 
@@ -40,7 +41,9 @@ def episodes(
     if not question_ids:
         return
     size = min(num_envs, len(question_ids))
-    seeds = range(seed, seed + len(question_ids)) if isinstance(seed, int) else seed
+    seeds = seed if isinstance(seed, Sequence) else range(seed, seed + len(question_ids))
+    if len(seeds) != len(question_ids):
+        raise ConfigError(f"seed: wanted one for each of {len(question_ids)} episodes, got {len(seeds)}")
     made = gym.make_vec(env_id, num_envs=size, **{**(env_kwargs or {}), **agent.env_kwargs})
     envs = made.unwrapped
     assert isinstance(envs, SearchQAVectorEnv)
