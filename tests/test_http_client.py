@@ -7,14 +7,13 @@ import json
 import pickle
 import random
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from email.utils import formatdate
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,129 +22,9 @@ from mempo_env.errors import ConfigError, RetrieverError
 from mempo_env.retrieval import open_retriever
 from mempo_env.retrieval.http import HTTPRetriever, Patience
 from mempo_env.retrieval.wire import Malformed, read_rankings
+from scripted import ONE, Asked, Behaviour, drip, hang, hit, ok, raw, serving, status
 
 IMPATIENT = Patience(connect=1.0, read=0.3, tries=3, pause=0.001, total=5.0)
-
-
-class Asked(NamedTuple):
-    """A request, the connection that it came by, and the event of the server's end."""
-
-    body: bytes
-    connection: socket.socket
-    stopped: threading.Event
-
-
-Behaviour = Callable[[Asked], bool]
-"""Answers a request; False: close the connection."""
-
-
-class Scripted:
-    """A server whose nth request is met by the nth behaviour, and all further ones by the last."""
-
-    def __init__(self, *behaviours: Behaviour) -> None:
-        self.behaviours = behaviours
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self.stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        with connection:
-            try:
-                while request := _read_request(connection):
-                    with self._lock:
-                        self.requests.append(request)
-                        behaviour = self.behaviours[min(len(self.requests), len(self.behaviours)) - 1]
-                    asked = Asked(request.partition(b"\r\n\r\n")[2], connection, self.stopped)
-                    if not behaviour(asked):
-                        return
-            except OSError:
-                return
-
-    def stop(self) -> None:
-        self.stopped.set()
-        self._listener.close()
-
-
-def _read_request(connection: socket.socket) -> bytes:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        part = connection.recv(65_536)
-        if not part:
-            return b""
-        data += part
-    head, _, body = data.partition(b"\r\n\r\n")
-    length = next(
-        (int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length")), 0
-    )
-    while len(body) < length:
-        body += connection.recv(65_536)
-    return head + b"\r\n\r\n" + body
-
-
-@contextmanager
-def serving(*behaviours: Behaviour) -> Iterator[Scripted]:
-    server = Scripted(*behaviours)
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-def raw(data: bytes, stay: bool = False) -> Behaviour:
-    def answer(asked: Asked) -> bool:
-        asked.connection.sendall(data)
-        return stay
-
-    return answer
-
-
-def status(code: int, headers: str = "", body: bytes = b"{}", stay: bool = True) -> Behaviour:
-    head = f"HTTP/1.1 {code} Whatever\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
-    return raw(head.encode() + body, stay)
-
-
-def ok(answer: Any, stay: bool = True) -> Behaviour:
-    return status(200, body=json.dumps(answer).encode(), stay=stay)
-
-
-def hang(asked: Asked) -> bool:
-    asked.stopped.wait()
-    return False
-
-
-def drip(prefix: bytes, step: bytes = b"x") -> Behaviour:
-    """Never silent for long, never done."""
-
-    def answer(asked: Asked) -> bool:
-        asked.connection.sendall(prefix)
-        while not asked.stopped.wait(0.05):
-            asked.connection.sendall(step)
-        return False
-
-    return answer
-
-
-def hit(name: str = "7", score: float | None = 1.5, **document: Any) -> dict[str, Any]:
-    document = document or {"contents": f'"Title {name}"\ntext {name}'}
-    scored = {"document": {"id": name, **document}}
-    return scored if score is None else scored | {"score": score}
-
-
-ONE = ok({"result": [[hit()]]})
 
 
 def ask(
@@ -241,6 +120,31 @@ def test_whatever_is_answered_gives_hits_or_a_malformed(answer: Any) -> None:
         assert len(rankings) == 1 and len(rankings[0]) <= 3
 
 
+NESTED = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 200_000, NESTED, b'{"result": [[{"text": "x", "z": ' + NESTED + b"}]]}"]
+)
+def test_an_answer_that_is_nested_too_deep_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed, match="not JSON"):
+        read_rankings(body, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "row", ["9" * 5_000, "9" * 400, 10**30, 2**64, 10**18, "\u0663" * 19, -1, True, None, 1.5, [1], "\xb2"]
+)
+@pytest.mark.parametrize("key", ["id", "row"])
+def test_a_row_that_no_corpus_has_is_the_rank(key: str, row: Any) -> None:
+    body = json.dumps({"result": [[{"document": {"id": "a", "text": "x", key: row}, "score": 1.0}] * 2]})
+    (hits,) = read_rankings(body.encode(), 1, 3)
+    if key == "id" and row == -1:
+        assert hits == ()
+    else:
+        assert [hit.row for hit in hits] == [0, 1]
+        msgspec.json.encode(hits)
+
+
 # --- Faults ------------------------------------------------------------------------------------------------
 
 GOOD = json.dumps({"result": [[hit()]]}).encode()
@@ -250,6 +154,11 @@ FAULTS: dict[str, tuple[Behaviour, str]] = {
     "hangs before the answer": (hang, "no answer in time"),
     "hangs within the head": (drip(b"HTTP/1.1 200 OK\r\n", b""), "no answer in time"),
     "closes at once": (raw(b""), "connection closed"),
+    "a chunk of negative length": (
+        raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n{}\r\n0\r\n\r\n"),
+        "not HTTP",
+    ),
+    "JSON nested too deep": (status(200, body=b"[" * 200_000), "not JSON"),
     "is no HTTP": (raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), "not HTTP"),
     "status 500": (status(500), "status 500"),
     "status 502": (status(502), "status 502"),
@@ -376,12 +285,35 @@ def test_retry_after_beyond_the_total_gives_up_at_once(waits: list[float]) -> No
     assert waits == [] and len(server.requests) == 1
 
 
-def test_retry_after_may_be_a_date_or_nonsense(waits: list[float]) -> None:
-    date = formatdate(time.time() + 10, usegmt=True)
-    dated, nonsense = status(503, f"Retry-After: {date}\r\n"), status(503, "Retry-After: soon\r\n")
-    with serving(dated, nonsense, ONE) as server:
+@pytest.mark.parametrize(
+    "header",
+    [
+        "soon",
+        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+        "Mon, 01 Jan 0001 00:00:00 GMT",
+        "-1",
+        "1.5",
+        "",
+    ],
+)
+def test_retry_after_may_be_nonsense(waits: list[float], header: str) -> None:
+    with serving(status(503, f"Retry-After: {header}\r\n"), ONE) as server:
         HTTPRetriever(server.url, Patience(pause=0.001)).search(["q"], 3)
-    assert 5 < waits[0] <= 10 and waits[1] < 0.01
+    assert waits[0] < 0.01
+
+
+@pytest.mark.parametrize("header", ["9" * 400, "9" * 5_000])
+def test_retry_after_may_be_for_ever(waits: list[float], header: str) -> None:
+    with serving(status(503, f"Retry-After: {header}\r\n")) as server, pytest.raises(RetrieverError):
+        HTTPRetriever(server.url, IMPATIENT).search(["q"], 3)
+    assert waits == []
+
+
+def test_retry_after_may_be_a_date(waits: list[float]) -> None:
+    date = formatdate(time.time() + 10, usegmt=True)
+    with serving(status(503, f"Retry-After: {date}\r\n"), ONE) as server:
+        HTTPRetriever(server.url, Patience(pause=0.001)).search(["q"], 3)
+    assert 5 < waits[0] <= 10
 
 
 # --- Several servers ---------------------------------------------------------------------------------------
@@ -453,11 +385,42 @@ def test_a_password_is_sent_and_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:8000", "ftp://host", "http://", "http://host:port", "http://h:99999"]
+    "url",
+    [
+        "",
+        "127.0.0.1:8000",
+        "ftp://host",
+        "http://",
+        "http://host:port",
+        "http://h:99999",
+        "http://h:0",
+        "http://[::1",
+        "http://[zz]:1",
+        "http://\u2100:1",
+        "http://a..b",
+        "http://" + "a" * 64,
+        "http://h/\udce9",
+    ],
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="wanted the address of a retrieval server"):
         HTTPRetriever(url)
+
+
+@pytest.mark.parametrize(
+    ("rest", "sent"),
+    [
+        ("/find?key=a%20b&x=1#part", b"/find?key=a%20b&x=1"),
+        ("?key=1", b"/retrieve?key=1"),
+        ("/é /x", b"/%C3%A9%20/x"),
+        ("/find;v=1/~ann", b"/find;v=1/~ann"),
+    ],
+)
+def test_an_address_is_sent_whole_and_encoded(rest: str, sent: bytes) -> None:
+    with serving(ONE) as server:
+        client = open_retriever(server.url.upper() + rest)  # schemes and hosts have no case
+        assert len(client.search(["q"], 3)) == 1
+    assert server.requests[0].startswith(b"POST " + sent + b" HTTP/1.1\r\n")
 
 
 def test_the_fingerprint_is_what_the_server_says() -> None:

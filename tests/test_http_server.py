@@ -7,12 +7,13 @@ import json
 import multiprocessing
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,8 @@ def test_health_tells_what_is_served(client: InProcess) -> None:
         (b'{"queries": ["a"], "topk": 3, "k": 3}', "one of topk"),
         (b'{"queries": ["a"], "return_scores": "yes"}', "Expected `bool`"),
         (json.dumps({"queries": ["a"] * 10_001}).encode(), "at most 10000 queries"),
+        (json.dumps({"queries": ["a"] * 51, "topk": 1_000}).encode(), "at most 50000 hits"),
+        (b'{"z": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "maximum recursion depth"),
     ],
 )
 def test_a_bad_body_gets_422_and_one_line(client: InProcess, body: bytes, said: str) -> None:
@@ -313,3 +316,29 @@ def test_a_taken_port_gets_one_line(data: Path, capsys: pytest.CaptureFixture[st
 def test_a_folder_without_a_corpus_gets_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["retriever", "serve", str(tmp_path)]) == 2
     assert "corpus.jsonl: wanted a corpus" in capsys.readouterr().err
+
+
+def half(url: str) -> socket.socket:
+    """A connection whose request stops within its body."""
+    host, port = url.removeprefix("http://").split(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.sendall(b"POST /retrieve HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{")
+    return sock
+
+
+def test_clients_that_send_half_a_body_keep_nobody_waiting_and_leave_no_traceback(data: Path) -> None:
+    with process(*CLI, str(data), "--port", "0", "--max-pending", "2") as (server, url), ExitStack() as held:
+        for _ in range(8):
+            held.callback(half(url).close)
+        client = HTTPRetriever(url, Patience(tries=1))
+        assert _ask(client) == _ask(INDEX)  # type: ignore[arg-type]
+        held.close()
+        assert _ask(client) == _ask(INDEX)  # type: ignore[arg-type]
+        server.send_signal(signal.SIGTERM)
+        assert "Traceback" not in server.communicate(timeout=60)[1]
+
+
+def test_half_a_body_is_given_up_after_a_while() -> None:
+    hurried = "from mempo_env.retrieval import server\nserver.BODY_S = 0.1\n" + SLOW_SERVER
+    with process("-c", hurried) as (_, url), half(url) as sock:
+        assert sock.recv(1_000).startswith(b"HTTP/1.1 408 ")

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from mempo_env.cli import main
-from mempo_env.errors import ConfigError, IndexFault
+from mempo_env.errors import ConfigError, IndexFault, RetrieverError
 from mempo_env.retrieval import bm25, manifest, open_retriever
 from mempo_env.retrieval.bm25 import BM25Index, build_index
 from mempo_env.retrieval.corpus import Corpus
@@ -202,6 +202,22 @@ def test_an_edit_that_hides_its_time_is_found_by_verifying(data: Path) -> None:
     with pytest.raises(IndexFault, match="was edited"):
         BM25Index.open(data / "index", Corpus.open(data / "corpus.jsonl"), verify=True)
     assert build_index(Corpus.open(data / "corpus.jsonl"), data / "index")
+
+
+@pytest.mark.parametrize("name", ["meta.json", "*.fast", "*.term"])
+@pytest.mark.parametrize("part", [slice(0, None), slice(0, 50), slice(-60, -20)])
+def test_a_store_that_looks_untouched_and_is_not_gives_an_error_of_ours(
+    data: Path, name: str, part: slice
+) -> None:
+    """Some of these make tantivy panic, which is no `Exception`."""
+    path = max((data / "index" / "tantivy").glob(name), key=lambda path: path.stat().st_size)
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[part] = bytes(byte ^ 0xFF for byte in content[part])
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    with pytest.raises((IndexFault, RetrieverError), match=r"cannot open it|cannot be searched"):
+        BM25Index.open(data / "index", Corpus.open(data / "corpus.jsonl")).search(asked(), 3_000)
 
 
 def test_a_copied_index_is_compared_once(

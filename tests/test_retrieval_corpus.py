@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -109,6 +110,19 @@ def test_a_truncated_rows_file_is_made_again(tmp_path: Path, keep: int) -> None:
     whole = rows.read_bytes()
     rows.write_bytes(whole[:keep])
     assert list(Corpus.open(path)) == some(5)
+    assert rows.read_bytes() == whole
+
+
+@pytest.mark.parametrize("shift", [1, 40])
+def test_rows_that_were_changed_in_the_middle_are_made_again(tmp_path: Path, shift: int) -> None:
+    path = write(tmp_path / "corpus.jsonl", some(9))
+    Corpus.open(path)
+    rows = tmp_path / "corpus.rows"
+    whole = rows.read_bytes()
+    numbers = np.frombuffer(whole, dtype=np.uint64).copy()
+    numbers[8] += np.uint64(shift)
+    rows.write_bytes(numbers.tobytes())
+    assert list(Corpus.open(path)) == some(9)
     assert rows.read_bytes() == whole
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from mempo_env.questions.set import QuestionSet
 from mempo_env.questions.world import WorldSpec, articles, prepare_world, questions, synthetic
 from mempo_env.questions.world.build import VERSION
 from mempo_env.retrieval import INDEX_FOLDER, open_retriever
+from mempo_env.retrieval.bm25 import BM25Index
 from mempo_env.retrieval.corpus import Corpus
 
 SPEC = WorldSpec(articles=150, questions=200, seed=2)
@@ -80,6 +82,31 @@ def test_a_damaged_world_is_made_again(cache: Path, name: str) -> None:
     assert path.read_bytes() == whole
 
 
+def edit(path: Path, old: bytes, new: bytes) -> None:
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "an edited article": lambda folder: edit(folder / CORPUS, b"born", b"died"),
+    "an edited question": lambda folder: edit(folder / QUESTIONS, b"Who", b"How"),
+    "a manifest nested too deep": lambda folder: (folder / MANIFEST).write_text("[" * 100_000),
+    "no index": lambda folder: shutil.rmtree(folder / INDEX_FOLDER),
+    "half an index": lambda folder: next((folder / INDEX_FOLDER).glob("tantivy/*.store")).write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_world_that_fails_any_check_is_made_again(cache: Path, damage: str) -> None:
+    rows = fresh(SPEC)
+    folder = rows.folder
+    assert folder is not None
+    texts = [(folder / name).read_bytes() for name in (QUESTIONS, CORPUS, MANIFEST)]
+    DAMAGES[damage](folder)
+    assert fresh(SPEC) == rows
+    assert [(folder / name).read_bytes() for name in (QUESTIONS, CORPUS, MANIFEST)] == texts
+    BM25Index.open(folder / INDEX_FOLDER, Corpus.open(folder / CORPUS))
+
+
 def test_two_processes_may_make_the_same_world_at_once(cache: Path) -> None:
     code = (
         "from mempo_env.questions.world import WorldSpec, synthetic\n"
@@ -108,6 +135,7 @@ def test_a_killed_build_leaves_no_world_and_the_next_one_makes_it(cache: Path) -
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -9
     assert not [path for path in cache.iterdir() if not path.name.startswith(".")]
     assert len(fresh(SPEC)) == 200
+    assert len(list(cache.iterdir())) == 1  # its draft is gone too
 
 
 def test_a_cache_folder_that_is_a_file_is_told(cache: Path) -> None:
