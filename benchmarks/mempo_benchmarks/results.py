@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import ResultsError
-from mempo_env.files import digest
+from mempo_env.files import BAD_JSON, digest
 from mempo_env.types import Episode, Failure, Invalid, StopReason
 
 RESULTS = "results.jsonl"
@@ -211,7 +211,7 @@ def read_plan(run: Path) -> Plan:
         if not _sealed(text):
             raise msgspec.DecodeError("its check is not that of its text")
         return msgspec.json.decode(text, type=Plan)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except BAD_JSON as error:
         raise ResultsError(
             f"{path}: wanted the plan as it was written, found one that was changed, cut or is of another "
             f"version ({error}); put it back as it was, or choose another --out and run again"

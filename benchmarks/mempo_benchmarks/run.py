@@ -10,9 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import msgspec
+
 from mempo_agents import make_agent
 from mempo_agents.rollout import episodes
-
 from mempo_benchmarks.journal import open_run
 from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
 from mempo_env import ENVIRONMENTS, __version__
