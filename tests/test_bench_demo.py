@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
 from mempo_benchmarks.demo import RUNS
 from mempo_benchmarks.summary import ArmSummary, compare
-
 from mempo_env.cli import main
 
 HEAVY = ("torch", "matplotlib", "scipy", "pyarrow", "transformers", "faiss")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from mempo_env.cli import main
 from mempo_env.errors import ConfigError
 from mempo_env.types import Failure
 from runs import write_run
-
-if TYPE_CHECKING:
-    pass
 
 GOOD = [right(), right(), wrong(), right()]
 FAULTY = [right(), aborted(), without_gold(), wrong()]
