@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from mempo_agents import Context, make_agent
 from mempo_agents.oracle import oracle_agent
 from mempo_agents.random_agent import random_agent
 from mempo_agents.rollout import episodes
-from small import PASSAGES, QUESTIONS, TitleRetriever
-
 from mempo_env.questions.set import QuestionSet
 from mempo_env.types import Episode, Evidence, Passage, Question, Search, Segment, passage_id
+from small import PASSAGES, QUESTIONS, TitleRetriever
 
 
 def play(agent: Any, ids: Sequence[str], **kwargs: Any) -> list[Episode]:
