@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mempo_agents.reader.follow import follow
 from mempo_agents.reader.gist import ARTICLES, excerpt, gist
 from mempo_agents.reader.guess import best, spans
@@ -14,6 +15,7 @@ from mempo_agents.reader.solve import SEARCHES, solve
 from mempo_agents.reader.telling import told
 from mempo_agents.reader.text import day, holds, key, quantity, sentences
 from mempo_agents.view import Article
+from mempo_env.questions.world import phrases
 
 # --- Text --------------------------------------------------------------------------------------------------
 
@@ -326,3 +328,14 @@ def test_no_search_is_made_again() -> None:
     outcome = solve(question, Library([]), ("Ada Orm", "Ada Orm born"), seen)
     assert not seen & set(map(key, outcome.queries))
     assert set(outcome.again) >= {"Ada Orm", "Ada Orm born"}
+
+
+@pytest.mark.parametrize("relation", sorted(phrases.RELATIONS))
+def test_every_wording_of_the_synthetic_world_is_understood(relation: str) -> None:
+    """A new wording must not pass unnoticed: the reader would fail, and memory be blamed."""
+    name = "Road from Vijefain" if relation == "source" else "Mirabel Tavek"
+    for question in phrases.RELATIONS[relation].questions:
+        assert understand(question.format(x=name)) == Of(relation, Name(name)), question
+    for phrase in phrases.RELATIONS[relation].phrases:
+        nested = understand(f"When was {phrase.format(x=name)} born?")
+        assert nested == Of("born", Of(relation, Name(name))), phrase

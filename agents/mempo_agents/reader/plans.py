@@ -50,7 +50,7 @@ class Same(Struct, frozen=True):
 Plan: TypeAlias = Name | Of | Pick | First | Same
 
 _NAME = re.compile(
-    r"(?:the )?(?:(?!(?:who|whose|where|which|that|of|by|in|and|was|is|did)\b)[a-z-]+ ){0,2}"
+    r"(?:the )?(?:(?!(?:who|whose|where|which|that|of|by|in|behind|and|was|is|did)\b)[a-z-]+ ){0,2}"
     rf"(?P<name>{WORK}(?:, [A-Z]\w+)?(?: \([^()]*\))?)"
 )
 

@@ -105,6 +105,7 @@ RELATIONS: dict[str, Relation] = {
             "where did {x} (?:study|graduate)(?: from)?",
             f"the {_SCHOOL} where {{x}} studied",
             f"the {_SCHOOL} that {{x}} attended",
+            f"the {_SCHOOL} attended by {{x}}",
         ),
         (
             "studied [a-z ]*at {v}",
@@ -156,12 +157,21 @@ RELATIONS: dict[str, Relation] = {
     ),
     "work": Relation(
         "work",
-        ("what (?:is|was) {x} best known for", "the work (?:that|for which) {x} is best known(?: for)?"),
+        (
+            "what (?:is|was) {x} best known for",
+            "the work (?:that|for which) {x} is best known(?: for)?",
+            "the best-known work of {x}",
+        ),
         ("best known for {v}", "best-known achievement is {v}"),
     ),
     "region": Relation(
         "name",
-        (f"in {_WHICH} region is {{x}}", f"{_WHICH} region is home to {{x}}", "the region of {x}"),
+        (
+            f"in {_WHICH} region is {{x}}",
+            f"{_WHICH} region is home to {{x}}",
+            "the region of {x}",
+            "the region where {x} lies",
+        ),
         ("town in {v}", "town in the region of {v}"),
     ),
     "population": Relation(
@@ -197,6 +207,7 @@ RELATIONS: dict[str, Relation] = {
         (
             f"(?:in|at) {_WHICH} town does {{x}} (?:reach|flow into) the sea",
             "the town where {x} (?:flows into|reaches) the sea",
+            "the town at the mouth of {x}",
         ),
         ("(?:into|reaches) the sea at {v}", "mouth is at {v}"),
     ),
@@ -229,6 +240,7 @@ RELATIONS: dict[str, Relation] = {
         (
             f"(?:where|in {_WHICH} {_TOWN}) is {{x}} (?:based|located|headquartered)",
             f"the {_TOWN} where {{x}} is based",
+            f"the {_TOWN} that is home to {{x}}",
         ),
         (
             "headquarters (?:is |are )?in {v}",
@@ -263,7 +275,9 @@ RELATIONS: dict[str, Relation] = {
         "first printing of {v}",
     ),
     "setting": Relation(
-        "name", (f"(?:where|in {_WHICH} town) is {{x}} set", "the town where {x} is set"), ("is set in {v}",)
+        "name",
+        (f"(?:where|in {_WHICH} town) is {{x}} set", "the town where {x} is set", "the setting of {x}"),
+        ("is set in {v}",),
     ),
     "director": _maker("director", "directed", "directed by {v}", "by the director {v}", r"\bfilm by {v}"),
     "studio": Relation(
@@ -285,7 +299,11 @@ RELATIONS: dict[str, Relation] = {
     ),
     "source": Relation(
         "work",
-        (f"(?:on )?{_WHICH} novel is {{x}} based(?: on)?", "the novel on which {x} is based"),
+        (
+            f"(?:on )?{_WHICH} novel is {{x}} based(?: on)?",
+            "the novel on which {x} is based",
+            "the novel behind {x}",
+        ),
         ("based on (?:the novel )?{v}", "adaptation of (?:the novel )?{v}"),
     ),
     "cast": Relation(
@@ -303,6 +321,7 @@ RELATIONS: dict[str, Relation] = {
             "where did {x} have its premiere",
             "where was {x} first performed",
             "the town where {x} was first performed",
+            "the town of the premiere of {x}",
         ),
         ("first performed in {v}", "premiere in {v}"),
     ),
@@ -338,7 +357,11 @@ RELATIONS: dict[str, Relation] = {
     ),
     "start": Relation(
         "name",
-        (f"from {_WHICH} town did {{x}} set out", "the town from which {x} set out"),
+        (
+            f"from {_WHICH} town did {{x}} set out",
+            "the town from which {x} set out",
+            "the starting point of {x}",
+        ),
         ("(?:set out|departed) from {v}",),
     ),
     "members": Relation(

@@ -19,9 +19,6 @@ from mempo_env.questions.world.cluster import Cluster, cluster
 from mempo_env.questions.world.facts import CLUSTERS, SIZE
 from mempo_env.types import Hit, Passage, Question
 
-VERSION = 1
-"""Raised with every change that gives other articles or questions for the same specification."""
-
 TOP_K = 3
 """A name counts as findable if its article is among so many hits."""
 
@@ -140,7 +137,7 @@ def synthetic(spec: WorldSpec | None = None) -> QuestionSet:
 
 @lru_cache(maxsize=4)
 def _embedded(spec: WorldSpec) -> QuestionSet:
-    folder = cache_folder() / f"synthetic-{digest(str(VERSION), encode(spec))}"
+    folder = cache_folder() / f"synthetic-{digest(_code(), encode(spec))}"
     try:
         return _whole(folder)
     except (DataError, IndexFault):  # not made yet, or damaged
@@ -153,6 +150,11 @@ def _embedded(spec: WorldSpec) -> QuestionSet:
                 "a folder that can be written"
             ) from None
     return _whole(folder)
+
+
+def _code() -> str:
+    """Of the sources that make a world: one that other code has made is another one."""
+    return digest(*(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
 def _whole(folder: Path) -> QuestionSet:
