@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser import chromium, page_at
 
+from browser import chromium, page_at
 from mempo_env.viewer import Entry, episodes_page
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from mempo_env.types import Episode
 MEMPO = (sys.executable, "-c", "from mempo_env.cli import main; raise SystemExit(main())")
 EPISODES = 12
 COMMAND = ("bench", "run", "--dataset", "synthetic", "--agents", "react,mempo", "--objectives", "4")
-RUN = (*COMMAND, "--questions", str(EPISODES), "--out")
+RUN = (*COMMAND, "--episodes", str(EPISODES), "--out")
 AGENTS_RUN = ["empty", "random", "react", "mempo", "oracle"]
 
 
@@ -39,7 +39,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def small_plan(**kwargs: object) -> Plan:
-    return make_plan("synthetic", ["mempo"], questions=6, **kwargs)  # type: ignore[arg-type]
+    return make_plan("synthetic", ["mempo"], episodes=6, **kwargs)  # type: ignore[arg-type]
 
 
 def copy(run: Path, folder: Path) -> Path:

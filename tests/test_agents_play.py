@@ -9,11 +9,11 @@ from random import Random
 from statistics import mean, stdev
 
 import pytest
+
 from mempo_agents import Context, make_agent
 from mempo_agents.reader.text import key
 from mempo_agents.rollout import episodes
 from mempo_agents.view import look
-
 from mempo_env.cli import main
 from mempo_env.questions.set import QuestionSet
 from mempo_env.questions.world import synthetic

@@ -33,7 +33,7 @@ def test_other_settings_are_refused_and_named(
     before = (run / RESULTS).read_bytes()
     assert main([*RUN, str(run), "--top-k", "5", "--seed", "7"]) == 2
     assert "there / here: seed 0 / 7; top_k 3 / 5)" in capsys.readouterr().err
-    assert main([*RUN, str(run), "--questions", "13"]) == 2
+    assert main([*RUN, str(run), "--episodes", "13"]) == 2
     assert "episodes 12 [" in capsys.readouterr().err
     assert main([*RUN, str(run), "--agents", "react"]) == 2
     assert (

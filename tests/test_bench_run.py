@@ -88,14 +88,14 @@ def test_the_number_of_environments_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_largest_seed_is_played(tmp_path: Path) -> None:
-    plan = make_plan("synthetic", [], questions=2, seed=2**32 - 1)
+    plan = make_plan("synthetic", [], episodes=2, seed=2**32 - 1)
     bench(plan, tmp_path / "run")
     assert len(rows(tmp_path / "run")) == 2 * len(plan.arms)
 
 
 def test_more_questions_than_there_are_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"questions: wanted 1 to \d+, what split 'dev' has, got 100,000"):
-        make_plan("synthetic", [], questions=100_000)
+        make_plan("synthetic", [], episodes=100_000)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_more_questions_than_there_are_is_refused() -> None:
         (("--agents", "mempoo"), "did you mean 'mempo'"),
         (("--split", "deu"), "did you mean 'dev'"),
         (("--dataset", "/nowhere"), "wanted 'synthetic'"),
-        (("--questions", "0"), "wanted 1 to"),
+        (("--episodes", "0"), "wanted 1 to"),
         (("--objectives", "0"), "objectives"),
         (("--num-envs", "0"), "num_envs: wanted at least 1, got 0"),
         (("--num-envs", "-3"), "num_envs: wanted at least 1, got -3"),
@@ -141,7 +141,7 @@ def test_failed_episodes_are_rows_and_are_not_played_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(AGENTS, "faulty", lambda _: _Faulty())
-    plan = make_plan("synthetic", ["faulty"], questions=9)
+    plan = make_plan("synthetic", ["faulty"], episodes=9)
     bench(plan, tmp_path / "run")
     found = [row for row in rows(tmp_path / "run") if row.agent == "faulty"]
     assert len(found) == 9

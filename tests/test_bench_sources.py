@@ -78,7 +78,7 @@ def test_an_index_replaced_between_two_agents_stops_the_run(
 ) -> None:
     run = tmp_path / "run"
     with serving("apples") as index:
-        plan = make_plan("synthetic", ["mempo"], questions=3, retriever=index.url)
+        plan = make_plan("synthetic", ["mempo"], episodes=3, retriever=index.url)
         assert plan.index == "apples"
 
         def make_and_swap(name: str, questions: Any) -> Any:
@@ -108,7 +108,7 @@ def test_an_index_replaced_between_two_agents_stops_the_run(
 def test_an_index_replaced_within_an_agent_leaves_no_row_of_the_other(tmp_path: Path, num_envs: int) -> None:
     run = tmp_path / "run"
     with serving("apples") as index:
-        plan = make_plan("synthetic", ["mempo"], questions=6, retriever=index.url)
+        plan = make_plan("synthetic", ["mempo"], episodes=6, retriever=index.url)
         bench(plan, tmp_path / "undisturbed", num_envs)
         index.later = (index.searches * 3 // 2, "pears")
         with pytest.raises(ResultsError, match="index pears"):
@@ -126,7 +126,7 @@ def test_an_index_that_stops_answering_stops_the_run_at_the_next_agent(
 ) -> None:
     run = tmp_path / "run"
     with serving("apples") as index:
-        plan = make_plan("synthetic", ["mempo"], questions=2, retriever=index.url)
+        plan = make_plan("synthetic", ["mempo"], episodes=2, retriever=index.url)
 
         def make_and_hide(name: str, questions: Any) -> Any:
             index.shy = name == "mempo"
@@ -141,7 +141,7 @@ def test_an_index_that_stops_answering_stops_the_run_at_the_next_agent(
 def test_data_replaced_between_two_agents_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_plan(prepared(tmp_path, "first"), [], split="train", questions=1)
+    plan = make_plan(prepared(tmp_path, "first"), [], split="train", episodes=1)
     assert len(plan.arms) == 3
 
     def make_and_swap(name: str, questions: Any) -> Any:
@@ -168,7 +168,7 @@ def prepared(folder: Path, town: str) -> str:
 def test_two_servers_that_tell_nothing_are_never_of_one_table(tmp_path: Path) -> None:
     with serving("apples", shy=True) as a, serving("pears", shy=True) as b:
         for index, name in ((a, "a"), (b, "b")):
-            plan = make_plan("synthetic", [], questions=2, retriever=index.url)
+            plan = make_plan("synthetic", [], episodes=2, retriever=index.url)
             assert plan.index == f"http:unknown at {index.url}"
             bench(plan, tmp_path / name)
         with pytest.raises(ResultsError, match=r"index http:unknown at http://.* / http:unknown at"):
@@ -176,13 +176,13 @@ def test_two_servers_that_tell_nothing_are_never_of_one_table(tmp_path: Path) ->
         marks = {row.fingerprints.index for name in "ab" for row in rows(tmp_path / name)}
         assert marks == {f"http:unknown at {index.url}" for index in (a, b)}
         with pytest.raises(ResultsError, match=r"begun with other settings .*index http:unknown"):
-            bench(make_plan("synthetic", [], questions=2, retriever=b.url), tmp_path / "a")
-        bench(make_plan("synthetic", [], questions=2, retriever=a.url), tmp_path / "a")
+            bench(make_plan("synthetic", [], episodes=2, retriever=b.url), tmp_path / "a")
+        bench(make_plan("synthetic", [], episodes=2, retriever=a.url), tmp_path / "a")
 
 
 def test_a_password_in_an_address_is_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving("apples", shy=True) as index:
-        plan = make_plan("synthetic", [], questions=1, retriever=f"http://me:secret@{index.address}")
+        plan = make_plan("synthetic", [], episodes=1, retriever=f"http://me:secret@{index.address}")
         bench(plan, tmp_path / "run")
     assert plan.index == f"http:unknown at {index.url}"
     assert main(["bench", "report", str(tmp_path / "run")]) == 0

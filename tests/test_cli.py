@@ -41,7 +41,7 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     ("args", "told"),
     [
         (["bench", "run"], "mempo bench run: Missing option '--dataset'; see `mempo bench run --help`"),
-        (["bench", "run", "--questions", "abc"], "mempo bench run: Invalid value for '--questions'"),
+        (["bench", "run", "--episodes", "abc"], "mempo bench run: Invalid value for '--episodes'"),
         (["bench", "run", "--nope"], "mempo bench run: No such option: --nope"),
         (["bench", "nix"], "mempo bench: No such command 'nix'; see `mempo bench --help`"),
         (["view", "--limit", "0", "run"], "mempo view: Invalid value for '--limit'"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from small import answer, make, search
 
 from mempo_env.context import check_rule
 from mempo_env.errors import ConfigError
+from small import answer, make, search
 
 ROUNDS = [
     search("Aldo Verne alpha", "MEM1"),

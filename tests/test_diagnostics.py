@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small import PASSAGES, answer, make, question, search
 
 from mempo_env.questions.set import QuestionSet
 from mempo_env.types import Diagnostics, Evidence, Question
+from small import PASSAGES, answer, make, question, search
 
 VERNE, BAY = search("Aldo Verne"), search("Marrow Bay", "Verne was born in Marrow Bay")
 

@@ -13,13 +13,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import QUESTIONS, TitleRetriever, answer, make, search
 
 import mempo_env
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError, RetrieverError
 from mempo_env.questions.set import QuestionSet
 from mempo_env.types import Call, Completion, Episode, Hit, Question, Search, Segment, StopReason
+from small import QUESTIONS, TitleRetriever, answer, make, search
 
 ALWAYS = {
     *("question_id", "round", "segments", "messages", "action", "retrieved", "memory", "tokens"),

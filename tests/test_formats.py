@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_rows import HOTPOT, MUSIQUE, lines, passages, run, verl
 
+from format_rows import HOTPOT, MUSIQUE, lines, passages, run, verl
 from mempo_env.errors import DataError
 from mempo_env.questions.formats import prepare
 from mempo_env.questions.formats.alone import split_questions

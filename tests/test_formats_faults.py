@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_rows import HOTPOT, MUSIQUE, lines, run, verl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from format_rows import HOTPOT, MUSIQUE, lines, run, verl
 from mempo_env.errors import ConfigError, DataError, MempoError
 from mempo_env.questions.formats import KINDS
 from mempo_env.questions.formats.common import Source

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_rows import passages, run
 
+from format_rows import passages, run
 from mempo_env.questions.formats import prepare
 from mempo_env.questions.set import QuestionSet
 from mempo_env.types import Question

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from format_rows import HOTPOT, lines
 
+from format_rows import HOTPOT, lines
 from mempo_env.cli import main
 from mempo_env.questions.formats import KINDS
 from mempo_env.questions.set import QuestionSet

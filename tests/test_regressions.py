@@ -10,12 +10,12 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from small import QUESTIONS, TitleRetriever, answer, make, search
 
 import mempo_env
 from mempo_env.questions.set import QuestionSet
 from mempo_env.spaces import UnicodeText
 from mempo_env.types import Question, StopReason
+from small import QUESTIONS, TitleRetriever, answer, make, search
 
 # --- Reward and parsing -------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from math import log2
 from pathlib import Path
 
 import pytest
+
 from mempo_benchmarks.retrieval_quality import ndcg_at_k, quality, recall_at_k
 from mempo_benchmarks.speed import retrieval
-
 from mempo_env.errors import DataError
 from mempo_env.retrieval.bm25 import BM25Index
 from mempo_env.retrieval.corpus import Corpus

@@ -305,7 +305,6 @@ def test_supporting_titles_are_found_as_well_as_by_rank_bm25() -> None:
     if not (hotpotqa.is_file() and more.is_file()):
         pytest.skip(f"needs {hotpotqa} and {more}")
     from mempo_benchmarks.retrieval_quality import quality
-
     from mempo_env.types import Evidence, Question
 
     rows = [json.loads(line) for line in hotpotqa.read_text().splitlines()]

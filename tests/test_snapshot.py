@@ -13,12 +13,12 @@ import gymnasium as gym
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import PASSAGES, QUESTIONS, TitleRetriever, answer, make, search
 
 from mempo_env.errors import StateError
 from mempo_env.questions.set import QuestionSet
 from mempo_env.retrieval.corpus import Corpus
 from mempo_env.types import Completion
+from small import PASSAGES, QUESTIONS, TitleRetriever, answer, make, search
 
 TITLES = [p.title for p in PASSAGES]
 ACTIONS = st.one_of(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from mempo_benchmarks.stats import (
     Interval,
     _counts,
@@ -15,7 +16,6 @@ from mempo_benchmarks.stats import (
     pareto_front,
     wilson,
 )
-
 from mempo_env.errors import ResultsError
 
 SAMPLES = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import QUESTIONS, TitleRetriever, answer, make, search
 
 from mempo_env.errors import ConfigError, RetrieverError
 from mempo_env.types import Hit
 from mempo_env.vector import SearchQAVectorEnv
+from small import QUESTIONS, TitleRetriever, answer, make, search
 
 ACTIONS = st.sampled_from(
     [

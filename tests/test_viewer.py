@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-import episodes
 import msgspec
-from episodes import ATTACK, SEVERAL
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import episodes
+from episodes import ATTACK, SEVERAL
 from mempo_env.types import Failure, StopReason
 from mempo_env.viewer import FAILURES, STOPS, Entry, episodes_page, resource
 

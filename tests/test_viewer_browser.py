@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import episodes
 import pytest
+
+import episodes
 from browser import DESKTOP, PHONE, contrasts, overflow
 from episodes import SEVERAL
-
 from mempo_env.types import ObjectiveScore, Question
 from mempo_env.viewer import Entry
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import episodes
 import pytest
+
+import episodes
 from browser import PHONE, overflow, page_at
 from episodes import ATTACK, SEVERAL
-
 from mempo_env.types import Failure
 from mempo_env.viewer import FAILURES, Entry, episodes_page, resource
 

@@ -27,10 +27,11 @@ def run(
     dataset: Annotated[str, typer.Option(help="'synthetic', or a folder made by `mempo data prepare`.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is gone on with.")],
     agents: Annotated[
-        str, typer.Option(help="Names, separated by commas; empty, random and oracle are always added.")
+        str,
+        typer.Option(help="Names (or module:thing), with commas; empty, random and oracle are added."),
     ] = AGENTS,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
-    questions: Annotated[int | None, typer.Option(help="Episodes; by default the whole split.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
     objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
     top_k: Annotated[int, typer.Option(help="Passages a search returns.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the first episode; the next ones count up.")] = 0,
@@ -50,7 +51,7 @@ def run(
         split=split,
         objectives=objectives,
         top_k=top_k,
-        questions=questions,
+        episodes=episodes,
         seed=seed,
     )
     play(plan, out, num_envs)

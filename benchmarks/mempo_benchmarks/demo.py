@@ -29,10 +29,10 @@ def demo(
     from mempo_env.viewer import episodes_page
 
     pages = []
-    for name, (objectives, questions) in RUNS.items():
+    for name, (objectives, episodes) in RUNS.items():
         run = out / name
         discard(run)
-        bench(make_plan("synthetic", AGENTS.split(","), objectives=objectives, questions=questions), run)
+        bench(make_plan("synthetic", AGENTS.split(","), objectives=objectives, episodes=episodes), run)
         write_page(run / EPISODES, episodes_page(entries_of(run), title=f"Episodes of {name}"))
         comparison = compare([run])
         write_page(run / REPORT, report_page(comparison, run))

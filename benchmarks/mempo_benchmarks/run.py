@@ -12,7 +12,8 @@ import gymnasium as gym
 import msgspec
 
 from mempo_agents import make_agent
-from mempo_agents.rollout import episodes
+from mempo_agents.base import Agent
+from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
 from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
 from mempo_env import ENVIRONMENTS, __version__
@@ -20,6 +21,7 @@ from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import digest
 from mempo_env.progress import progress
+from mempo_env.questions.prepared import MANIFEST
 from mempo_env.retrieval.http import UNKNOWN
 from mempo_env.types import Episode
 
@@ -51,7 +53,7 @@ def make_plan(
     split: str = "dev",
     objectives: int = 1,
     top_k: int = 3,
-    questions: int | None = None,
+    episodes: int | None = None,
     seed: int = 0,
 ) -> Plan:
     """Decide everything about a run, and check it, before anything is written.
@@ -64,7 +66,7 @@ def make_plan(
         split: "train", "dev" or "test".
         objectives: Questions in one episode: consecutive ones of the split, in its order.
         top_k: Passages a search returns.
-        questions: Episodes, from the first question on; None: as many as there are.
+        episodes: How many, from the first question on; None: as many as there are questions for.
         seed: Of episode 0; episode i has seed + i. 0 to 2**32 - 1.
 
     Raises:
@@ -83,12 +85,12 @@ def make_plan(
     settings = dict(env.rules.settings)
     data, index = settings.pop("dataset"), _index(settings.pop("retriever"), retriever)
     most = len(env.questions) // objectives
-    if questions is not None and not 1 <= questions <= most:
-        raise ConfigError(f"questions: wanted 1 to {most:,}, what split {split!r} has, got {questions:,}")
+    if episodes is not None and not 1 <= episodes <= most:
+        raise ConfigError(f"episodes: wanted 1 to {most:,}, what split {split!r} has, got {episodes:,}")
     if not 0 <= seed < 2**32:
         raise ConfigError(f"seed: wanted 0 to {2**32 - 1:,}, got {seed:,}")
     env.retriever.search([env.questions[0].text], top_k)  # one that is down would fail every episode
-    ids = [question.id for question in env.questions[: (questions or most) * objectives]]
+    ids = [question.id for question in env.questions[: (episodes or most) * objectives]]
     names = dict.fromkeys((*FLOORS, *agents, CEILING))
     return Plan(
         dataset=kwargs["dataset"],
@@ -122,6 +124,8 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
         ResultsError: if the folder is of another plan, in use, changed by hand, or can't be written; or if
             the data or the index are not those of the plan any more.
     """
+    if (out / MANIFEST).exists():
+        raise ConfigError(f"{out}: wanted a folder for a run, found a prepared data set: choose another")
     if num_envs < 1:
         raise ConfigError(f"num_envs: wanted at least 1, got {num_envs}")
     kwargs = _kwargs(plan)
@@ -133,7 +137,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
             for arm in plan.arms:
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
                 last = time.monotonic()
-                for i, episode in episodes(
+                for i, episode in play(
                     make_agent(arm.agent, env.questions),
                     [plan.questions[index] for index in left],
                     env_kwargs=kwargs,
@@ -163,7 +167,7 @@ def _arm(name: str, env: SearchQAEnv, kwargs: dict[str, Any]) -> Arm:
     own = _environment({**kwargs, **agent.env_kwargs}).rules.settings
     return Arm(
         agent=name,
-        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}",
+        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{_own_source(agent)}",
         env_kwargs=dict(agent.env_kwargs),
         settings=_settings_digest(own),
     )
@@ -204,6 +208,12 @@ def _package_digest(package: str) -> str:
     """Of all source files of a package: a changed agent is another one, whatever it calls itself."""
     folder = _source(package).parent
     return digest(*(path.read_bytes() for path in sorted(folder.rglob("*.py"))))
+
+
+def _own_source(agent: Agent) -> str:
+    """Of the file that an agent from elsewhere comes from; nothing for ours."""
+    module = type(agent).__module__
+    return "" if module.split(".")[0] == "mempo_agents" else f" {_source_digest([module])}"
 
 
 def _source(module: str) -> Path:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from mempo_env.errors import DataError
 from mempo_env.files import BAD_JSON, atomic_folder, digest, file_digest
 from mempo_env.retrieval.corpus import CORPUS_FILE, Corpus
-from mempo_env.types import Passage, Question
+from mempo_env.types import Passage, Question, storable
 
 QUESTIONS, CORPUS, MANIFEST = "questions.jsonl", CORPUS_FILE, "manifest.json"
 FORMAT = 1
@@ -59,6 +59,10 @@ def fault(question: Question) -> str:
     """What is wrong with a question, empty if nothing is: every question of a set passes this."""
     if not (isinstance(question.id, str) and question.id.strip()):
         return f"wanted an id, got {question.id!r}"
+    if "+" in question.id:
+        return "wanted an id without '+', which joins the ids of several objectives"
+    if storable(text := f"{question.id}{question.text}{question.answers}") != text:
+        return "wanted text that a UTF-8 file can hold, got halves of characters (lone surrogates)"
     if not (isinstance(question.text, str) and question.text.strip()):
         return f"wanted the text of a question, got {question.text!r}"
     answers = question.answers
