@@ -93,8 +93,8 @@ def test_the_largest_seed_is_played(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "run")) == 2 * len(plan.arms)
 
 
-def test_more_questions_than_there_are_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"questions: wanted 1 to \d+, what split 'dev' has, got 100,000"):
+def test_more_episodes_than_there_are_questions_for_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"episodes: wanted 1 to \d+, what split 'dev' has, got 100,000"):
         make_plan("synthetic", [], episodes=100_000)
 
 
@@ -257,7 +257,7 @@ def test_seeds_of_an_episode_are_its_index_not_its_place_among_the_rest(
         asked.append((tuple(question_ids), tuple(kwargs["seed"])))
         return play(agent, question_ids, **kwargs)
 
-    monkeypatch.setattr(runner, "episodes", spy)
+    monkeypatch.setattr(runner, "play", spy)
     plan = small_plan(seed=40)
     bench(plan, tmp_path / "run")
     lines = (tmp_path / "run" / RESULTS).read_bytes().splitlines(keepends=True)
@@ -305,3 +305,23 @@ def test_a_place_that_can_not_be_written_is_one_line(
     error = capsys.readouterr().err
     assert "could not be written (Not a directory)" in error
     assert error.count("\n") == 1
+
+
+def test_a_run_is_not_put_into_a_data_set(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(ConfigError, match="found a prepared data set"):
+        bench(make_plan("synthetic", [], episodes=1), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_an_own_agent_is_known_by_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    marks = set()
+    for text in ("x", "y"):
+        (tmp_path / f"own_{text}.py").write_text(
+            "class Mine:\n    name, fingerprint, env_kwargs = 'mine', 'mine-1', {}\n"
+            f"    def act(self, contexts):\n        return ['<answer>{text}</answer>' for _ in contexts]\n"
+        )
+        plan = make_plan("synthetic", [f"own_{text}:Mine"], episodes=1)
+        marks |= {arm.fingerprint for arm in plan.arms if ":" in arm.agent}
+    assert len(marks) == 2

@@ -44,6 +44,7 @@ def run_line(line: str, stack: ExitStack) -> None:
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("uvicorn", reason="needs mempo[server]")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -161,7 +161,7 @@ TEXT = st.text(min_size=1).filter(str.strip)
     st.lists(
         st.builds(
             Question,
-            id=TEXT,
+            id=TEXT.filter(lambda id: "+" not in id),
             text=TEXT,
             answers=st.lists(TEXT, min_size=1, max_size=3).map(tuple),
             split=st.sampled_from(["train", "dev", "test"]),
@@ -355,3 +355,11 @@ def test_a_killed_writer_leaves_no_folder_under_the_name(tmp_path: Path) -> None
     with prepared(tmp_path / "out", "x", "jsonl") as writer:
         writer.question(SMALL[0], "x:1")
     assert len(QuestionSet.load(tmp_path / "out")) == 1
+
+
+def test_an_id_that_could_be_taken_for_two_is_refused() -> None:
+    """Ids of objectives are joined by "+": a, b and "a+b" in one set would be taken for each other."""
+    with pytest.raises(DataError, match="without '\\+'"):
+        QuestionSet([Question(id="a+b", text="Who?", answers=("x",))])
+    with pytest.raises(DataError, match="surrogates"):
+        QuestionSet([Question(id="a", text="Who \ud800?", answers=("x",))])

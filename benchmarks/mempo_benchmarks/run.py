@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -211,9 +212,12 @@ def _package_digest(package: str) -> str:
 
 
 def _own_source(agent: Agent) -> str:
-    """Of the file that an agent from elsewhere comes from; nothing for ours."""
-    module = type(agent).__module__
-    return "" if module.split(".")[0] == "mempo_agents" else f" {_source_digest([module])}"
+    """Of the file that an agent from elsewhere comes from; nothing for ours, and for one without a file."""
+    try:
+        path = Path(inspect.getfile(type(agent)))
+    except (OSError, TypeError):
+        return ""
+    return "" if path.is_relative_to(_source("mempo_agents").parent) else f" {digest(path.read_bytes())}"
 
 
 def _source(module: str) -> Path:
