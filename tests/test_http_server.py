@@ -321,7 +321,7 @@ def test_a_folder_without_a_corpus_gets_one_line(tmp_path: Path, capsys: pytest.
 def half(url: str) -> socket.socket:
     """A connection whose request stops within its body."""
     host, port = url.removeprefix("http://").split(":")
-    sock = socket.create_connection((host, int(port)))
+    sock = socket.create_connection((host, int(port)), timeout=60)
     sock.sendall(b"POST /retrieve HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{")
     return sock
 
