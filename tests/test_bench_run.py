@@ -251,7 +251,7 @@ def test_seeds_of_an_episode_are_its_index_not_its_place_among_the_rest(
     import mempo_benchmarks.run as runner
 
     asked: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
-    play = runner.episodes
+    play = runner.play
 
     def spy(agent, question_ids, **kwargs):  # type: ignore[no-untyped-def]
         asked.append((tuple(question_ids), tuple(kwargs["seed"])))
