@@ -10,6 +10,7 @@ import typer
 
 from mempo_benchmarks.report import EPISODES, write_page
 from mempo_benchmarks.results import FullRow, read_plan, read_rows
+from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.viewer import Entry, episodes_page
 
@@ -33,7 +34,7 @@ def view(
 
 
 def entries_of(run: Path, agent: str | None = None, limit: int | None = None) -> list[Entry]:
-    """The episodes of a run, agent by agent and question by question, as the page takes them.
+    """The episodes of a run, agent by agent (floors and ceiling last), question by question.
 
     Args:
         run: Its folder.
@@ -45,7 +46,8 @@ def entries_of(run: Path, agent: str | None = None, limit: int | None = None) ->
         ConfigError: if there is no such agent, or no episode.
     """
     plan = read_plan(run)
-    order = {arm.agent: i for i, arm in enumerate(plan.arms)}
+    names = sorted((arm.agent for arm in plan.arms), key={*FLOORS, CEILING}.__contains__)
+    order = {name: i for i, name in enumerate(names)}
     if agent is not None:
         order = {agent: lookup(order, agent, "agent of the run")}
     most = len(plan.questions) if limit is None else limit
