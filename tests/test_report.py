@@ -248,11 +248,10 @@ def test_view_shows_the_episodes_of_a_run(run: Path, capsys: pytest.CaptureFixtu
 
     assert main(["view", str(run)]) == 0
     out = capsys.readouterr().out
-    assert "random 4, good 4, faulty 4, slow 1 episodes" in out
+    assert "good 4, faulty 4, slow 1, random 4 episodes" in out
     assert (run / "episodes.html").stat().st_size > 10_000
-    assert [entry.label for entry in entries_of(run, limit=2)] == ["random"] * 2 + ["good"] * 2 + [
-        "faulty"
-    ] * 2 + ["slow"]
+    labels = [entry.label for entry in entries_of(run, limit=2)]
+    assert labels == ["good"] * 2 + ["faulty"] * 2 + ["slow"] + ["random"] * 2
     assert [entry.episode.question_id for entry in entries_of(run, agent="good")] == ["q0", "q1", "q2", "q3"]
     with pytest.raises(ConfigError, match="did you mean 'good'"):
         entries_of(run, agent="godo")
