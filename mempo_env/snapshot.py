@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mempo_env import diagnostics
 from mempo_env.context import Ledger
 from mempo_env.errors import StateError
-from mempo_env.files import digest
+from mempo_env.files import BAD_JSON, digest
 from mempo_env.play import Play, follow
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
@@ -87,7 +87,7 @@ def thaw(text: str, settings: Mapping[str, Any]) -> Snapshot:
     """
     try:
         snapshot = msgspec.json.decode(text, type=Snapshot)
-    except (msgspec.DecodeError, TypeError, ValueError) as error:
+    except (*BAD_JSON, TypeError, ValueError) as error:
         raise StateError(
             f"state: wanted the text that get_state() returned, got {str(text)[:40]!r}: {error}"
         ) from None

@@ -77,13 +77,10 @@ def test_at_eight_questions_the_prompt_grows_with_the_history_and_stays_flat_wit
 ) -> None:
     arms = {arm.agent: arm for arm in compare([shown[0] / "eight-questions"]).arms}
 
-    def prompts(agent: str) -> list[float]:
-        """Mean prompt of each round from the second on that at least half of the episodes reached."""
-        return [p.mean for p in arms[agent].prompts[1:] if 2 * p.episodes >= arms[agent].done]
-
-    react, mempo = prompts("react"), prompts("mempo")
+    react, mempo = ([point.mean for point in arms[name].steady] for name in ("react", "mempo"))
     assert len(react) >= 8 and len(mempo) >= 8
     assert all(later > earlier for earlier, later in pairwise(react))
     assert react[-1] > 4 * react[0]
     assert all(0.8 * mempo[0] <= mean <= 1.2 * mempo[0] for mean in mempo)
+    assert max(mempo) <= 1.2 * min(mempo)
     assert figure(arms["mempo"], "em") >= figure(arms["react"], "em") - 0.05

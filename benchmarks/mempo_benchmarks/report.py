@@ -76,7 +76,7 @@ def _facts(run: str, plan: Plan) -> dict[str, str]:
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """Accuracy, cost, outcomes, and differences to the baseline, each a table of `rich`."""
+    """Accuracy, cost, growth of the prompt, outcomes, differences to the baseline: `rich` tables."""
     by_key = {metric.key: metric for metric in METRICS}
     accuracy, cost, different = ([by_key[key] for key in keys] for keys in (_ACCURACY, _COST, _DIFFERENCES))
     arms, baseline = comparison.arms, comparison.baseline
@@ -92,6 +92,7 @@ def tables(comparison: Comparison) -> list[Table]:
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
+        _growth(arms),
         _outcomes(arms, by_key["failed"]),
         _table(
             f"Paired differences to {baseline}",
@@ -123,6 +124,23 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> T
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def _growth(arms: Sequence[ArmSummary]) -> Table:
+    """How the prompt grows with the rounds: 1.0 is one that stays as it was in round 2."""
+    rows = []
+    for arm in arms:
+        means = [point.mean for point in arm.steady]
+        if means:
+            span = f"{max(means) / min(means):.2f}"
+            rows.append(
+                [_name(arm), f"{means[0]:,.0f}", f"{means[-1]:,.0f}", str(arm.steady[-1].round), span]
+            )
+    return _table(
+        "Mean prompt of the rounds that half of the episodes came to",
+        ["agent", "in round 2", "in the last", "which is", "greatest / least"],
+        rows,
+    )
 
 
 def _outcomes(arms: Sequence[ArmSummary], failed: Metric) -> Table:

@@ -104,6 +104,11 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         """Whether every planned episode has a result."""
         return self.done == self.planned
 
+    @property
+    def steady(self) -> tuple[Point, ...]:
+        """Prompt tokens of the rounds from the second on that at least half of the episodes came to."""
+        return tuple(point for point in self.prompts[1:] if 2 * point.episodes >= self.done)
+
 
 class Pair(Struct, frozen=True):
     """Paired differences a - b of two complete arms over the same questions, by metric."""
