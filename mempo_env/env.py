@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import msgspec
@@ -25,12 +25,19 @@ from mempo_env.types import Completion, Episode, Hit, Round, Search, Segment, Sp
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
-STARTS_KEPT = 4096
+FIRSTS_KEPT = 4096
 """First prompts that an environment keeps, so that a group of episodes of one question composes it once."""
 
 _OPTIONS = frozenset({"question_id", "state"})
 _MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
 _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
+
+
+class First(NamedTuple):
+    """An episode before its first round: copied by each episode that begins so."""
+
+    play: Play
+    info: dict[str, Any]
 
 
 class SearchQAEnv(gym.Env[str, str]):
@@ -183,7 +190,7 @@ class SearchQAEnv(gym.Env[str, str]):
         self.observation_space = UnicodeText()
         self.action_space = UnicodeText()
         self._play: Play | None = None
-        self._starts: dict[tuple[str, ...], Play] = {}
+        self._firsts: dict[tuple[str, ...], First] = {}
 
     # --- Gymnasium --------------------------------------------------------------------------------------
 
@@ -201,10 +208,11 @@ class SearchQAEnv(gym.Env[str, str]):
         chosen, state = self.read_options(options)
         if state is not None:
             self.set_state(state)
-        else:
-            self._play = self._start(self._draw() if chosen is None else chosen)
-        now = self._playing()
-        return now.observation, play.tell(now, None)
+            now = self._playing()
+            return now.observation, play.tell(now, None)
+        first = self._first(self._draw() if chosen is None else chosen)
+        self._play = first.play.copy()
+        return self._play.observation, first.info.copy()
 
     def step(self, action: str) -> StepResult:
         """Play one round; see the class for what an action is."""
@@ -360,20 +368,21 @@ class SearchQAEnv(gym.Env[str, str]):
             raise ConfigError(
                 f"question_id: wanted {n} different ids (joined by '+', or a sequence), got {chosen!r}"
             )
-        if ids not in self._starts:
+        if ids not in self._firsts:
             for id in ids:
                 self.questions.by_id(id)
         return ids
 
-    def _start(self, ids: tuple[str, ...]) -> Play:
-        """A new episode: a copy of the first one with these questions, which always begin in the same way."""
-        first = self._starts.get(ids)
+    def _first(self, ids: tuple[str, ...]) -> First:
+        """What an episode with these questions begins with, which is always the same."""
+        first = self._firsts.get(ids)
         if first is None:
-            first = self._begin(ids)
-            if len(self._starts) >= STARTS_KEPT:
-                self._starts.pop(next(iter(self._starts)))
-            self._starts[ids] = first
-        return first.copy()
+            begun = self._begin(ids)
+            first = First(begun, play.tell(begun, None))
+            if len(self._firsts) >= FIRSTS_KEPT:
+                self._firsts.pop(next(iter(self._firsts)))
+            self._firsts[ids] = first
+        return first
 
     def _begin(self, ids: tuple[str, ...]) -> Play:
         """A new episode, unless not even its first prompt is allowed."""

@@ -201,12 +201,16 @@ class Completion(str):
             TypeError: if a token id is no whole number, or a call no `Call`.
         """
         self = str.__new__(cls, storable(text))
-        self.token_ids, self.logprobs = _sampled(token_ids, logprobs, finish_reason)
-        self.finish_reason = finish_reason
-        self.calls = tuple(calls)
-        for call in self.calls:
-            if not isinstance(call, Call):
-                raise TypeError(f"calls: wanted a Call for each call of a model, got {type(call).__name__}")
+        self.token_ids, self.logprobs, self.finish_reason, self.calls = (), (), finish_reason, ()
+        if len(token_ids) or len(logprobs) or finish_reason:
+            self.token_ids, self.logprobs = _sampled(token_ids, logprobs, finish_reason)
+        if len(calls):
+            self.calls = tuple(calls)
+            for call in self.calls:
+                if not isinstance(call, Call):
+                    raise TypeError(
+                        f"calls: wanted a Call for each call of a model, got {type(call).__name__}"
+                    )
         return self
 
     def __getnewargs__(self) -> tuple[Any, ...]:
