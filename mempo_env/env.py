@@ -34,7 +34,7 @@ _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
 
 
 class First(NamedTuple):
-    """An episode before its first round: copied by each episode that begins so."""
+    """An episode before its first round, which others begin with, and what is told of it."""
 
     play: Play
     info: dict[str, Any]
@@ -211,8 +211,8 @@ class SearchQAEnv(gym.Env[str, str]):
             now = self._playing()
             return now.observation, play.tell(now, None)
         first = self._first(self._draw() if chosen is None else chosen)
-        self._play = first.play.copy()
-        return self._play.observation, first.info.copy()
+        self._play = now = first.play.copy()
+        return now.observation, {**first.info, "messages": protocol.messages(now.segments, now.observation)}
 
     def step(self, action: str) -> StepResult:
         """Play one round; see the class for what an action is."""
