@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from mempo_env.scoring import contains, is_closed, normalise, normalised_answers
+from mempo_env.scoring import bare, contains, holds, is_closed, normalise, normalised_answers
 from mempo_env.types import Diagnostics, Failure, Hit, ObjectiveScore, Question
 
 CONTENT_SHARE = 0.5
@@ -39,12 +39,6 @@ def _words(text: str) -> frozenset[str]:
 
 def _text(hit: Hit) -> str:
     return f"{hit.title}\n{hit.text}"
-
-
-@lru_cache(maxsize=1024)
-def _normalised_passage(text: str) -> str:
-    """The normal form of a passage: environments that step together are shown the same ones."""
-    return normalise(text)
 
 
 class Tracker(Struct, frozen=True, kw_only=True, gc=False):
@@ -126,14 +120,13 @@ def after_round(
         new = {fact: found[i] for fact, i in _facts(before.questions) if i in found and fact not in seen}
         seen = {**seen, **{fact: _text(hit) for fact, hit in new.items()}} if new else seen
         if False in answer_seen:
-            texts_norm = [_normalised_passage(_text(hit)) for hit in hits]
-            answer_seen = _look_for_answers(before.questions, answer_seen, texts_norm)
+            answer_seen = _look_for_answers(before.questions, answer_seen, list(map(_text, hits)))
     in_memory, answer_in_memory = before.in_memory, before.answer_in_memory
     if memory != before.memory or seen is not before.seen:
         norm = normalise(memory)
         in_memory = _remembered(before.questions, seen, norm)
         absent = tuple([None if flag is None else False for flag in answer_seen])
-        answer_in_memory = _look_for_answers(before.questions, absent, [norm])
+        answer_in_memory = _look_for_answers(before.questions, absent, [memory])
     held = in_memory
     if shown:
         held |= {fact for fact, i in _facts(before.questions) if i in shown}
@@ -156,11 +149,12 @@ def after_round(
 
 
 def _look_for_answers(
-    questions: Sequence[Question], found: tuple[bool | None, ...], texts_norm: Sequence[str]
+    questions: Sequence[Question], found: tuple[bool | None, ...], texts: Sequence[str]
 ) -> tuple[bool | None, ...]:
     """Turn False into True for each objective with a gold answer in one of the texts."""
+    pairs = [(text, bare(text)) for text in texts]
     return tuple(
-        any(contains(text, gold) for text in texts_norm for gold in normalised_answers(question.answers))
+        any(holds(*pair, gold) for pair in pairs for gold in normalised_answers(question.answers))
         if flag is False
         else flag
         for flag, question in zip(found, questions, strict=True)

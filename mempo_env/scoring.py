@@ -28,7 +28,20 @@ _FOLD = str.maketrans(
 
 def normalise(text: str) -> str:
     """Return the text in the form in which the official script compares answers."""
-    return " ".join(_ARTICLES.sub(" ", _PUNCTUATION.sub("", text.lower())).split())
+    return " ".join(_ARTICLES.sub(" ", bare(text)).split())
+
+
+def bare(text: str) -> str:
+    """The text in lower case without punctuation: every word of its normal form stands in it."""
+    return _PUNCTUATION.sub("", text.lower())
+
+
+def holds(text: str, text_bare: str, phrase_norm: str) -> bool:
+    """Whether the normal form of a text, given with its bare form, contains a normalised phrase.
+
+    The last word of the phrase is looked for first; in most texts it is not, and nothing more is done.
+    """
+    return phrase_norm.rpartition(" ")[2] in text_bare and contains(normalise(text), phrase_norm)
 
 
 def fold(text: str) -> str:

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mempo_env.scoring import contains, exact_match, f1, fold, normalise, score_episode, score_objective
+from mempo_env.scoring import (
+    bare,
+    contains,
+    exact_match,
+    f1,
+    fold,
+    holds,
+    normalise,
+    score_episode,
+    score_objective,
+)
 
 # Hand-typed from the definition in hotpot_evaluate_v1.py: (prediction, gold, EM, F1).
 OFFICIAL = [
@@ -98,6 +108,15 @@ def test_containment_is_by_words_never_by_letters() -> None:
 def test_yes_and_no_are_never_contained() -> None:
     assert not score_objective("Yes, no doubt", ("no",)).contains
     assert not score_objective("no", ("no idea",)).contains
+
+
+@given(
+    st.text(st.sampled_from("ab theU.S-–'\n1é"), max_size=30),
+    st.text(st.sampled_from("ab theus1é"), max_size=6),
+)
+def test_looking_for_the_last_word_first_changes_nothing(text: str, phrase: str) -> None:
+    wanted = normalise(phrase)
+    assert holds(text, bare(text), wanted) == contains(normalise(text), wanted)
 
 
 def test_fold_leaves_ascii_alone() -> None:
