@@ -41,6 +41,12 @@ def _text(hit: Hit) -> str:
     return f"{hit.title}\n{hit.text}"
 
 
+@lru_cache(maxsize=1024)
+def _bare(text: str) -> str:
+    """The bare form of a text: environments that step together are shown the same passages."""
+    return bare(text)
+
+
 class Tracker(Struct, frozen=True, kw_only=True, gc=False):
     """What one episode has shown and kept so far; `after_round` makes the next one.
 
@@ -152,7 +158,7 @@ def _look_for_answers(
     questions: Sequence[Question], found: tuple[bool | None, ...], texts: Sequence[str]
 ) -> tuple[bool | None, ...]:
     """Turn False into True for each objective with a gold answer in one of the texts."""
-    pairs = [(text, bare(text)) for text in texts]
+    pairs = [(text, _bare(text)) for text in texts]
     return tuple(
         any(holds(*pair, gold) for pair in pairs for gold in normalised_answers(question.answers))
         if flag is False
