@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from format_rows import HOTPOT, MUSIQUE, lines, run, verl
 from mempo_env.errors import ConfigError, DataError, MempoError
-from mempo_env.questions.formats import KINDS
+from mempo_env.questions.formats import KINDS, prepare
 from mempo_env.questions.formats.common import Source
+from mempo_env.questions.prepared import open_corpus
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -167,3 +168,19 @@ def test_any_row_gives_questions_or_one_of_our_errors(
         assert "f.jsonl:1" in str(error)
     else:
         assert all(isinstance(item.question.text, str) for item in items)
+
+
+def test_a_misspelt_field_of_ones_own_lines_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "Who?", "answers": ["x"], "splt": "dev"}\n')
+    with pytest.raises(DataError, match=r"mine.jsonl:1.*'splt'.*did you mean 'split'"):
+        prepare("jsonl", [path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_data_set_without_passages_says_how_to_get_some(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "Who?", "answers": ["x"]}\n')
+    prepare("jsonl", [path], tmp_path / "out")
+    with pytest.raises(DataError, match="--corpus FILE"):
+        open_corpus(tmp_path / "out")

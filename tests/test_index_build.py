@@ -271,7 +271,7 @@ def test_a_read_only_place_gets_an_index_in_memory(tmp_path: Path, monkeypatch: 
 def test_a_misspelt_retriever_gets_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown retriever 'bm52': did you mean 'bm25'"):
         open_retriever("bm52", Corpus.of([]))
-    with pytest.raises(ConfigError, match="pass corpus="):
+    with pytest.raises(ConfigError, match="give corpus="):
         open_retriever("bm25")
 
 

@@ -183,6 +183,10 @@ def open_corpus(folder: Path) -> Corpus:
         DataError: if there is none or a line of it is no passage, or if the folder is a prepared one and its
             corpus is not the one that was prepared.
     """
+    if (folder / MANIFEST).exists() and not (folder / CORPUS).exists():
+        raise DataError(
+            f"{folder}: wanted passages to search, the data set has none: prepare it again with --corpus FILE"
+        )
     corpus = Corpus.open(folder / CORPUS)
     if (folder / MANIFEST).exists() and corpus.fingerprint != read_manifest(folder).corpus:
         raise DataError(f"{corpus.path}: was changed after it was prepared: {AGAIN}")

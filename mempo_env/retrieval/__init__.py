@@ -43,7 +43,10 @@ def open_retriever(name: str, corpus: Corpus | None = None, folder: Path | None 
         return HTTPRetriever(name.split(","))
     opener = lookup(RETRIEVERS, name, "retriever")
     if corpus is None:
-        raise ConfigError(f"the retriever {name!r} ranks the passages of a corpus, got none: pass corpus=")
+        raise ConfigError(
+            f"the retriever {name!r} ranks the passages of a corpus, got none: "
+            "prepare the data with `mempo data prepare ... --corpus FILE`, or give corpus= (--corpus)"
+        )
     return opener(corpus, folder or (corpus.path.parent if corpus.path else None))
 
 

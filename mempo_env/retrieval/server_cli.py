@@ -34,6 +34,7 @@ def serve(
     """Serve the index of DIR in the Search-R1 protocol until SIGTERM or ctrl-C."""
     corpus = open_corpus(folder)
     opened = open_retriever(retriever, corpus, folder)
+    served = application(opened, max_pending)
     sock = listen(host, port)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(0)
@@ -43,4 +44,4 @@ def serve(
         f"(fingerprint {opened.fingerprint}); ctrl-C stops"
     )
     sys.stdout.flush()
-    run(application(opened, max_pending), sock)
+    run(served, sock)

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from mempo_env.errors import DataError
+from mempo_env.errors import ConfigError, DataError, lookup
 from mempo_env.questions.formats.common import Item, Source, answers_of, fields
 from mempo_env.questions.formats.rows import Row
 from mempo_env.types import Evidence, Question
@@ -33,7 +33,7 @@ class _Plain(Struct):
 
 
 def plain(row: Row, source: Source) -> Iterator[Item]:
-    """FlashRAG, Bamboogle and our own lines: a question, and its answers under one of their names."""
+    """FlashRAG and Bamboogle: a question, and its answers under one of their names."""
     given = fields({key.lower(): value for key, value in row.items()}, _Plain, source)
     id = str(given.id) or f"{source.path.stem}-{source.number}"
     yield Item(
@@ -49,6 +49,19 @@ def plain(row: Row, source: Source) -> Iterator[Item]:
             source=given.source or source.name,
         )
     )
+
+
+def own(row: Row, source: Source) -> Iterator[Item]:
+    """Lines of one's own: an unknown field is an error, so that a misspelt one is not lost silently."""
+    known = dict.fromkeys(_Plain.__struct_fields__)
+    for name in row:
+        try:
+            lookup(known, name.lower(), "field")
+        except ConfigError as error:
+            raise DataError(
+                f"{source.place}: {error}; or name the format of the file instead of jsonl"
+            ) from None
+    yield from plain(row, source)
 
 
 class _Message(Struct):

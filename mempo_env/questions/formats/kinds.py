@@ -32,7 +32,7 @@ KINDS: dict[str, Kind] = {
     "mem1": Kind(alone.mem1, "MEM1: several questions a row, joined with '; '"),
     "deepresearcher": Kind(alone.deepresearcher, "DeepResearcher: aliases joined with <|answer_split|>"),
     "bamboogle": Kind(alone.plain, "Bamboogle: csv with or without a header, or jsonl", "test"),
-    "jsonl": Kind(alone.plain, "lines of your own: id, question, answers, and what else a Question has"),
+    "jsonl": Kind(alone.own, "lines of your own: id, question, answers, and what else a Question has"),
 }
 """Formats of question files, by name."""
 
