@@ -304,6 +304,8 @@ class SearchQAEnv(gym.Env[str, str]):
             n: How many.
             seeds: One for each, of its random numbers from here on; None: each goes on with ours.
         """
+        if n < 0:
+            raise ConfigError(f"fork: wanted a number of environments, 0 or more, got {n}")
         if seeds is not None and len(seeds) != n:
             raise ConfigError(f"fork: wanted one seed for each of {n} environments, got {len(seeds)}")
         twins = []

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mempo_env.errors import StateError
+from mempo_env.errors import ConfigError, StateError
 from mempo_env.questions.set import QuestionSet
 from mempo_env.retrieval.corpus import Corpus
 from mempo_env.types import Completion
@@ -100,8 +100,10 @@ def test_forks_are_independent_and_may_have_their_own_seeds() -> None:
     assert len({twin.step(search("x"))[4]["retrieved"] for twin in other}) > 1
     again = env.fork(8, seeds=range(8))
     assert [t.episode() for t in other] == [(t.step(search("x")), t.episode())[1] for t in again]
-    with pytest.raises(Exception, match="one seed for each"):
+    with pytest.raises(ConfigError, match="one seed for each"):
         env.fork(2, seeds=[1])
+    with pytest.raises(ConfigError, match="0 or more"):
+        env.fork(-1)
 
 
 def test_state_hash_covers_what_decides_the_future_not_the_way_there() -> None:
