@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium as gym
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 
-from mempo_env import play, protocol, rewards, tokens
-from mempo_env.context import ContextRule, check_rule
-from mempo_env.errors import ConfigError, RetrieverError, lookup
-from mempo_env.play import MemoryKind, Play, Rules
-from mempo_env.retrieval.base import Retriever
+from mempo_env import play, protocol
+from mempo_env.arguments import at_least_one, check_rules, probability
+from mempo_env.context import ContextRule
+from mempo_env.errors import ConfigError, lookup
+from mempo_env.play import MemoryKind, Play
+from mempo_env.retrieval.base import Retriever, ask
 from mempo_env.rewards import RewardConfig
 from mempo_env.snapshot import freeze, revive, set_rng, thaw
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
-from mempo_env.types import Completion, Episode, Hit, Round, Search, Segment, Split, StopReason, storable
+from mempo_env.types import Completion, Episode, Hit, Round, Search, Split, StopReason, storable
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -29,7 +27,6 @@ FIRSTS_KEPT = 4096
 """First prompts that an environment keeps, so that a group of episodes of one question composes it once."""
 
 _OPTIONS = frozenset({"question_id", "state"})
-_MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
 _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
 
 
@@ -147,10 +144,10 @@ class SearchQAEnv(gym.Env[str, str]):
         retriever_noise: float = 0.0,
         render_mode: Literal["ansi", "html"] | None = None,
     ) -> None:
-        self.top_k = _at_least_one("top_k", top_k)
-        objectives = _at_least_one("objectives", objectives)
+        self.top_k = at_least_one("top_k", top_k)
+        objectives = at_least_one("objectives", objectives)
         self.compose = lookup(_COMPOSITIONS, compose, "compose")
-        self.retriever_noise = _probability("retriever_noise", retriever_noise)
+        self.retriever_noise = probability("retriever_noise", retriever_noise)
         if render_mode is not None:
             lookup(dict.fromkeys(self.metadata["render_modes"]), render_mode, "render_mode")
         self.render_mode = render_mode
@@ -165,7 +162,7 @@ class SearchQAEnv(gym.Env[str, str]):
             )
         if retriever_noise and self.corpus is None:
             raise ConfigError("retriever_noise needs the passages: give corpus=, a folder or a Corpus")
-        self.rules = _rules(
+        self.rules = check_rules(
             objectives=objectives,
             max_rounds=max(16, 4 * objectives + 1) if max_rounds is None else max_rounds,
             context=context,
@@ -424,84 +421,3 @@ class SearchQAEnv(gym.Env[str, str]):
         info["mask_episode"] = episode.mask_episode
         answered = now.stop_reason is StopReason.ANSWERED
         return now.observation, reward, answered, not answered, info
-
-
-def ask(retriever: Retriever, queries: Sequence[str], k: int) -> Sequence[Sequence[Hit]] | Exception:
-    """The hits of each query, or the fault of a retriever that could not answer: data, not a crash."""
-    try:
-        rankings = retriever.search(queries, k)
-    except (RetrieverError, OSError) as fault:
-        return fault
-    try:
-        found = [tuple(map(_sound, ranking)) for ranking in rankings]
-    except (TypeError, AttributeError, ValueError) as fault:
-        return RetrieverError(f"wanted a sequence of Hits for each query, got something else: {fault}")
-    if len(found) != len(queries):
-        return RetrieverError(f"wanted a ranking for each of {len(queries)} queries, got {len(found)}")
-    return found
-
-
-def _sound(hit: Hit) -> Hit:
-    """The hit, with text that can be stored; a ValueError if it is none, or its score no number."""
-    if not isinstance(hit, Hit) or not math.isfinite(hit.score):
-        raise ValueError(f"{hit!r:.80}")
-    if hit.title.isascii() and hit.text.isascii():
-        return hit
-    return replace(hit, title=storable(hit.title), text=storable(hit.text))
-
-
-def _rules(
-    *,
-    objectives: int,
-    max_rounds: int,
-    context: ContextRule,
-    memory: str,
-    reward: str | RewardConfig,
-    tokenizer: Any,
-    max_context_tokens: int | None,
-    max_memory_tokens: int | None,
-    system_prompt: str,
-    hint: bool,
-    sources: dict[str, Any],
-) -> Rules:
-    """Check the keyword arguments and freeze them, with their values as plain data beside them."""
-    name, count = tokens.counter(tokenizer)
-    config = rewards.preset(reward)
-    checked: dict[str, Any] = {
-        "objectives": objectives,
-        "max_rounds": _at_least_one("max_rounds", max_rounds),
-        "context": check_rule(context),
-        "memory": lookup(_MEMORIES, memory, "memory"),
-        "max_context_tokens": _budget("max_context_tokens", max_context_tokens),
-        "max_memory_tokens": _budget("max_memory_tokens", max_memory_tokens),
-        "hint": bool(hint),
-    }
-    if not isinstance(hint, (bool, np.bool_)):
-        raise ConfigError(f"hint: wanted True or False, got {hint!r}")
-    if not isinstance(system_prompt, str):
-        raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
-    system_prompt = storable(system_prompt)
-    told = {"reward": msgspec.to_builtins(config), "tokenizer": name, "system_prompt": system_prompt}
-    return Rules(
-        **checked,
-        reward=config,
-        count=count,
-        system=Segment("system", 0, system_prompt, count(system_prompt)) if system_prompt else None,
-        settings={**sources, **checked, **told},
-    )
-
-
-def _budget(name: str, value: Any) -> int | None:
-    return None if value is None else _at_least_one(name, value)
-
-
-def _probability(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value <= 1:
-        raise ConfigError(f"{name}: wanted a probability, got {value!r}")
-    return float(value)
-
-
-def _at_least_one(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ConfigError(f"{name}: wanted a whole number of at least 1, got {value!r}")
-    return int(value)

@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from mempo_env.env import SearchQAEnv, StepResult, ask
+from mempo_env.env import SearchQAEnv, StepResult
 from mempo_env.errors import ConfigError, lookup
+from mempo_env.retrieval.base import ask
 from mempo_env.types import Hit
 
 Flags: TypeAlias = NDArray[np.bool_]

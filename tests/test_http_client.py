@@ -176,7 +176,7 @@ FAULTS: dict[str, tuple[Behaviour, str]] = {
         status(200, body=b'{"result": [[{"document": {"text": ""}, "score": NaN}]]}'),
         "not JSON",
     ),
-    "no result": (ok({"error": "index not loaded: /root/secret"}), "no list of results"),
+    "no result": (ok({"error": "index not loaded: /srv/secret"}), "no list of results"),
     "too few results": (ok({"result": []}), "results for 1 queries, got 0"),
     "too many results": (ok({"result": [[hit()], [hit()]]}), "results for 1 queries, got 2"),
     "results that are no lists": (ok({"result": [7]}), "list of hits"),

@@ -32,6 +32,7 @@ CEILING = "oracle"
 
 SCORER = ("mempo_env.scoring",)
 CODE = (
+    "mempo_env.arguments",
     "mempo_env.context",
     "mempo_env.diagnostics",
     "mempo_env.env",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
+from msgspec.structs import replace
+
 from mempo_env.errors import RetrieverError
-from mempo_env.types import Hit
+from mempo_env.types import Hit, storable
 
 
 @runtime_checkable
@@ -89,3 +92,27 @@ class CachedRetriever:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CachedRetriever, (self.retriever, self.size)
+
+
+def ask(retriever: Retriever, queries: Sequence[str], k: int) -> Sequence[Sequence[Hit]] | Exception:
+    """The hits of each query, or the fault of a retriever that could not answer: data, not a crash."""
+    try:
+        rankings = retriever.search(queries, k)
+    except (RetrieverError, OSError) as fault:
+        return fault
+    try:
+        found = [tuple(map(_sound, ranking)) for ranking in rankings]
+    except (TypeError, AttributeError, ValueError) as fault:
+        return RetrieverError(f"wanted a sequence of Hits for each query, got something else: {fault}")
+    if len(found) != len(queries):
+        return RetrieverError(f"wanted a ranking for each of {len(queries)} queries, got {len(found)}")
+    return found
+
+
+def _sound(hit: Hit) -> Hit:
+    """The hit, with text that can be stored; a ValueError if it is none, or its score no number."""
+    if not isinstance(hit, Hit) or not math.isfinite(hit.score):
+        raise ValueError(f"{hit!r:.80}")
+    if hit.title.isascii() and hit.text.isascii():
+        return hit
+    return replace(hit, title=storable(hit.title), text=storable(hit.text))

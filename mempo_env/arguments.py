@@ -1,0 +1,76 @@
+"""The keyword arguments of the environment, checked and frozen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from mempo_env import rewards, tokens
+from mempo_env.context import ContextRule, check_rule
+from mempo_env.errors import ConfigError, lookup
+from mempo_env.play import MemoryKind, Rules
+from mempo_env.rewards import RewardConfig
+from mempo_env.types import Segment, storable
+
+MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
+
+
+def check_rules(
+    *,
+    objectives: int,
+    max_rounds: int,
+    context: ContextRule,
+    memory: str,
+    reward: str | RewardConfig,
+    tokenizer: Any,
+    max_context_tokens: int | None,
+    max_memory_tokens: int | None,
+    system_prompt: str,
+    hint: bool,
+    sources: dict[str, Any],
+) -> Rules:
+    """Check the keyword arguments and freeze them, with their values as plain data beside them."""
+    name, count = tokens.counter(tokenizer)
+    config = rewards.preset(reward)
+    checked: dict[str, Any] = {
+        "objectives": objectives,
+        "max_rounds": at_least_one("max_rounds", max_rounds),
+        "context": check_rule(context),
+        "memory": lookup(MEMORIES, memory, "memory"),
+        "max_context_tokens": _budget("max_context_tokens", max_context_tokens),
+        "max_memory_tokens": _budget("max_memory_tokens", max_memory_tokens),
+        "hint": bool(hint),
+    }
+    if not isinstance(hint, (bool, np.bool_)):
+        raise ConfigError(f"hint: wanted True or False, got {hint!r}")
+    if not isinstance(system_prompt, str):
+        raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
+    system_prompt = storable(system_prompt)
+    told = {"reward": msgspec.to_builtins(config), "tokenizer": name, "system_prompt": system_prompt}
+    return Rules(
+        **checked,
+        reward=config,
+        count=count,
+        system=Segment("system", 0, system_prompt, count(system_prompt)) if system_prompt else None,
+        settings={**sources, **checked, **told},
+    )
+
+
+def _budget(name: str, value: Any) -> int | None:
+    return None if value is None else at_least_one(name, value)
+
+
+def probability(name: str, value: Any) -> float:
+    """The value as a float in [0, 1], or a ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value <= 1:
+        raise ConfigError(f"{name}: wanted a probability, got {value!r}")
+    return float(value)
+
+
+def at_least_one(name: str, value: Any) -> int:
+    """The value as an int, or a ConfigError if it is no whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ConfigError(f"{name}: wanted a whole number of at least 1, got {value!r}")
+    return int(value)
