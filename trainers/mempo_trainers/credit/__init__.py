@@ -1,0 +1,1 @@
+"""Advantages: one pure function for each estimator, arrays in and arrays out; no torch."""
