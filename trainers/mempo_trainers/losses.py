@@ -84,8 +84,8 @@ def token_weights(mask_BK: Tensor, rollout_B: Tensor, mode: str, max_tokens: int
     weigh = lookup(AGGREGATIONS, mode, "aggregation")
     if (max_tokens is not None) != (mode == "seq-mean-token-sum-norm") or (max_tokens or 1) < 1:
         raise ConfigError(
-            "wanted max_tokens, how many a rollout may have, with aggregation 'seq-mean-token-sum-norm' and None "
-            f"with the others, got {max_tokens} with {mode!r}"
+            "wanted max_tokens, how many a rollout may have, with aggregation 'seq-mean-token-sum-norm' and "
+            f"None with the others, got {max_tokens} with {mode!r}"
         )
     if mask_BK.ndim != 2 or rollout_B.shape != mask_BK.shape[:1]:
         raise ConfigError(
@@ -155,7 +155,7 @@ def policy_loss(
     """
     if not (0 <= clip_low <= 1 and clip_high >= 0 and (dual_clip is None or dual_clip > 1)):
         raise ConfigError(
-            "policy loss: wanted clip_low in [0, 1], clip_high of at least 0, and a dual_clip above 1 or None; "
+            "policy loss: wanted clip_low in [0, 1], clip_high from 0 and dual_clip above 1 or None, "
             f"got {clip_low}, {clip_high} and {dual_clip}"
         )
     new_BK, old_BK, adv_BK = _live(weights_BK, logprobs_BK, old_logprobs_BK, advantages_BK)
@@ -256,8 +256,8 @@ KLS: dict[str, Callable[[Tensor], Tensor]] = {
 def kl_loss(logprobs_BK: Tensor, ref_logprobs_BK: Tensor, weights_BK: Tensor, kind: str) -> Tensor:
     """The aggregated `kl`, a scalar, to be added to the loss times `kl_coefficient`.
 
-    On memory tokens only, it is the same with the weights of those tokens: `token_weights(mask_BK & memory_BK,
-    ...)` averages over them; `weights_BK * memory_BK` leaves the denominators of the whole.
+    On memory tokens only, it is the same with their weights: `token_weights(mask_BK & memory_BK, ...)` averages
+    over them; `weights_BK * memory_BK` leaves the denominators of the whole.
     """
     new_BK, ref_BK = _live(weights_BK, logprobs_BK, ref_logprobs_BK)
     return aggregate(kl(new_BK, ref_BK, kind), weights_BK)
@@ -289,8 +289,8 @@ def check_same(logprobs_BK: Tensor, others_BK: Tensor, weights_BK: Tensor, *, at
     if far_BK.numel() and not far_BK.max() <= atol:
         segment, token = divmod(int(far_BK.argmax()), far_BK.shape[1])
         raise ConfigError(
-            f"log-probs of {what}: wanted the trainer's own within {atol:g} nats, got {far_BK.max():g} nats off "
-            f"at segment {segment}, token {token}: load the same weights, and show both the same text"
+            f"log-probs of {what}: wanted the trainer's own within {atol:g} nats, got {far_BK.max():g} off at "
+            f"segment {segment}, token {token}: load the same weights, and show both the same text"
         )
 
 
