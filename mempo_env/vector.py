@@ -51,13 +51,11 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
     ) -> None:
         if num_envs < 1:
             raise ConfigError(f"num_envs: wanted at least 1, got {num_envs}")
-        if autoreset_mode not in _MODES.values():
-            autoreset_mode = lookup(_MODES, str(autoreset_mode).lower(), "autoreset_mode")
-        self.autoreset_mode = autoreset_mode
+        self.autoreset_mode = check_mode(autoreset_mode)
         first = SearchQAEnv(**kwargs)
         self.envs = [first, *(copy.copy(first) for _ in range(num_envs - 1))]
         self.num_envs = num_envs
-        self.metadata = {**first.metadata, "autoreset_mode": autoreset_mode}
+        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = first.render_mode
         self.single_observation_space = first.observation_space
         self.single_action_space = first.action_space
@@ -77,10 +75,10 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
             options: "reset_mask" (bool array: only these are reset), "question_id" and "state": one for all,
                 or a list with one (or None) for each; copies of one question are a group.
         """
-        seeds = self._each_seed(seed)
+        seeds = each_seed(self.num_envs, seed)
         rest = dict(options or {})
-        mask = self._mask(rest.pop("reset_mask", None))
-        each = self._each_options(rest)
+        mask = check_mask(self.num_envs, rest.pop("reset_mask", None))
+        each = each_options(self.num_envs, rest)
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()
         for i in chosen:  # all are checked before any is reset
@@ -154,36 +152,43 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
                     f"environment {i} has ended: reset it with options={{'reset_mask': ...}} or give it None"
                 )
 
-    def _each_seed(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
-        if seed is None:
-            return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            return [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ConfigError(
-                f"reset: wanted a seed for each of {self.num_envs} environments, got {len(seed)}"
-            )
-        return [None if one is None else int(one) for one in seed]
 
-    def _mask(self, mask: Any) -> Flags:
-        if mask is None:
-            return np.ones(self.num_envs, dtype=np.bool_)
-        array = np.asarray(mask)
-        if array.shape != (self.num_envs,) or array.dtype != np.bool_:
-            raise ConfigError(
-                f"reset_mask: wanted {self.num_envs} booleans, got {array.dtype} of shape {array.shape}"
-            )
-        return array
+def check_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    """The autoreset mode of that name, or the mode itself; ConfigError for the one that is refused."""
+    for known in _MODES.values():
+        if mode is known:
+            return known
+    return lookup(_MODES, str(mode).lower(), "autoreset_mode")
 
-    def _each_options(self, options: dict[str, Any]) -> list[dict[str, Any]]:
-        """Split the options: a list holds one for each environment, anything else is for all."""
-        each: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for name, value in options.items():
-            values = value if isinstance(value, (list, np.ndarray)) else [value] * self.num_envs
-            if len(values) != self.num_envs:
-                raise ConfigError(
-                    f"reset: wanted one {name} for each of {self.num_envs} environments, got {len(values)}"
-                )
-            for mine, one in zip(each, values, strict=True):
-                mine[name] = one
-        return each
+
+def each_seed(n: int, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
+    """A seed for each of n environments: an int gives environment i the seed + i."""
+    if seed is None:
+        return [None] * n
+    if isinstance(seed, (int, np.integer)):
+        return [int(seed) + i for i in range(n)]
+    if len(seed) != n:
+        raise ConfigError(f"reset: wanted a seed for each of {n} environments, got {len(seed)}")
+    return [None if one is None else int(one) for one in seed]
+
+
+def check_mask(n: int, mask: Any) -> Flags:
+    """Which of n environments a reset_mask means; None: all."""
+    if mask is None:
+        return np.ones(n, dtype=np.bool_)
+    array = np.asarray(mask)
+    if array.shape != (n,) or array.dtype != np.bool_:
+        raise ConfigError(f"reset_mask: wanted {n} booleans, got {array.dtype} of shape {array.shape}")
+    return array
+
+
+def each_options(n: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Split the options: a list holds one for each of n environments, anything else is for all."""
+    each: list[dict[str, Any]] = [{} for _ in range(n)]
+    for name, value in options.items():
+        values = value if isinstance(value, (list, np.ndarray)) else [value] * n
+        if len(values) != n:
+            raise ConfigError(f"reset: wanted one {name} for each of {n} environments, got {len(values)}")
+        for mine, one in zip(each, values, strict=True):
+            mine[name] = one
+    return each

@@ -1,0 +1,1 @@
+"""The array face: the environment behind fixed-size arrays, for tiny policies and Stable-Baselines3."""
