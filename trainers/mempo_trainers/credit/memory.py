@@ -1,0 +1,267 @@
+"""Advantages for memory: what a memory tells about the answer, against what the whole history tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from mempo_env.errors import lookup
+from mempo_env.files import digest
+from mempo_trainers.credit.data import Flags, Floats, Ints, Trajectories
+from mempo_trainers.credit.normalise import EPS, FLOOR, joint, standardise, statistics
+from mempo_trainers.credit.outcome import outcome, shaped
+from mempo_trainers.credit.result import Credit, paint, writes
+from mempo_trainers.credit.rounds import previous
+
+
+class Memory(Struct, frozen=True, eq=False):
+    """Memory rewards and what is made of them; 0 in rounds outside the pool.
+
+    Attributes:
+        pooled_R: 1 = in the pool: round 2 or later, scored, not masked.
+        pool_R: The number of its pool.
+        reward_R: r_{i,t}.
+        advantage_R: A^mem_{i,t}.
+        degenerate: Questions without a pool that teaches something.
+        std: Mean of the pools' stds.
+        correlation: Within pools, of the two terms of the reward; 0 where there is one only.
+    """
+
+    pooled_R: Flags
+    pool_R: Ints
+    reward_R: Floats
+    advantage_R: Floats
+    degenerate: int
+    std: float
+    correlation: float
+
+
+def _mean(values_RJ: Floats, counted_RJ: Flags) -> Floats:
+    mean_R: Floats = np.where(counted_RJ, values_RJ, 0.0).sum(axis=1) / np.maximum(counted_RJ.sum(axis=1), 1)
+    return mean_R
+
+
+OBJECTIVES: Mapping[str, Callable[[Floats, Flags], Floats]] = {
+    "arithmetic": lambda logp_RJ, counted_RJ: _mean(np.exp(np.where(counted_RJ, logp_RJ, 0.0)), counted_RJ),
+    "geometric": lambda logp_RJ, counted_RJ: np.exp(_mean(logp_RJ, counted_RJ)),
+    "log": _mean,
+}
+"""P(Z) over several objectives: the mean of their probabilities, exp of the mean of their log-probs (nearly 0
+if one answer is missing), or the mean of their log-probs itself."""
+
+BASELINES = {"full": True, "none": True, "previous": True}
+"""P(Z | q, s_<t), nothing, or P(Z | q, mem_t-1), which is P(Z | q) for t = 2."""
+
+POOLS = {"all": True, "round": True}
+"""All rounds of all rollouts of a question, or those with the same number."""
+
+
+def memory_rewards(
+    trajectories: Trajectories, objectives: str = "arithmetic", baseline: str = "full"
+) -> tuple[Floats, Floats, Flags]:
+    """P(Z | q, mem_t) and its baseline (R,), (R,), and which rounds have both and are a memory's (R,).
+
+        P(Z | c) = exp( mean_l log pi(z_l | c, z_<l) )
+        r_{i,t}  = P(Z | q, mem_t) - P(Z | q, s_<t),  t = 2..T_i
+
+    Several objectives are scored alone and averaged as `objectives` says; an objective with NaN on either
+    side counts on neither. Rounds that are masked or not scored at all have none.
+    """
+    average = lookup(OBJECTIVES, objectives, "mean over objectives")
+    lookup(BASELINES, baseline, "baseline")
+    (memory_RJ,) = trajectories.need("memory_logp_RJ")
+    base_RJ = np.zeros_like(memory_RJ)
+    if baseline == "full":
+        (base_RJ,) = trajectories.need("history_logp_RJ")
+    elif baseline == "previous":
+        (prior_NJ,) = trajectories.need("prior_logp_NJ")
+        before = [previous(trajectories, x_R, x_N) for x_R, x_N in zip(memory_RJ.T, prior_NJ.T, strict=True)]
+        second_R1 = (trajectories.number_R == 2)[:, None]
+        base_RJ = np.where(second_R1, prior_NJ[trajectories.rollout_R], np.stack(before, axis=1))
+    counted_RJ = ~(np.isnan(memory_RJ) | np.isnan(base_RJ))
+    scored_R = counted_RJ.any(axis=1) & (trajectories.number_R >= 2)
+    scored_R &= ~trajectories.masked_N[trajectories.rollout_R]
+    base_R = np.zeros(len(scored_R)) if baseline == "none" else average(base_RJ, counted_RJ)
+    return average(memory_RJ, counted_RJ), base_R, scored_R
+
+
+def memory_term(
+    trajectories: Trajectories,
+    *,
+    objectives: str = "arithmetic",
+    baseline: str = "full",
+    pool: str = "all",
+    only_successful: bool = False,
+    ddof: int = 1,
+    eps: float = EPS,
+    floor: float = FLOOR,
+) -> Memory:
+    """A^mem_{i,t} = (r_{i,t} - mean) / (std + eps) over a pool of rounds; see `mempo`."""
+    lookup(POOLS, pool, "pool")
+    memory_R, base_R, pooled_R = memory_rewards(trajectories, objectives, baseline)
+    if only_successful:
+        pooled_R &= (trajectories.outcome_N > 0)[trajectories.rollout_R]
+    question_R = trajectories.question_N[trajectories.rollout_R]
+    pool_R = question_R if pool == "all" else joint(question_R, trajectories.number_R)
+    reward_R = np.where(pooled_R, memory_R - base_R, 0.0)
+    found = statistics(reward_R, pool_R, pooled_R, ddof)
+    alive_R = pooled_R & (found.count_X > 1) & (found.std_X >= floor)
+    questions = len(np.unique(trajectories.question_N[~trajectories.masked_N]))
+    return Memory(
+        pooled_R=pooled_R,
+        pool_R=pool_R,
+        reward_R=reward_R,
+        advantage_R=standardise(found, eps, floor),
+        degenerate=questions - len(np.unique(question_R[alive_R])),
+        std=float(found.std_G.mean()) if found.std_G.size else 0.0,
+        correlation=_correlation(
+            statistics(memory_R, pool_R, pooled_R).centred_X, statistics(base_R, pool_R, pooled_R).centred_X
+        ),
+    )
+
+
+def mempo(
+    trajectories: Trajectories,
+    *,
+    objectives: str = "arithmetic",
+    baseline: str = "full",
+    weight: float = 1.0,
+    pool: str = "all",
+    only_successful: bool = False,
+    ddof: int = 1,
+    eps: float = EPS,
+    floor: float = FLOOR,
+) -> Credit:
+    """The outcome for all tokens, and for memory what it tells about the answer.
+
+        r_{i,t}  = P(Z | q, mem_t) - P(Z | q, s_<t),  t = 2..T_i
+        A^mem    = (r - mean) / (std + eps)  over all (i, t) of the question
+        A_k      = A_i + 1[role(k) = mem, round t] weight A^mem_{i,t}
+
+    Source: MemPO: Self-Memory Policy Optimization for Long-Horizon Agents (arXiv 2603.00680) for P, r, the
+    pool and the tokens. Our reading: `ddof` 1 and `eps` (verl's), the arithmetic mean over objectives, the
+    floor, the tags as part of the memory, `weight` 1. A round without a write is scored with the memory in
+    force and stays in the pool, but has no token to credit; a memory written in round 1 gets the outcome.
+
+    Args:
+        trajectories: With `memory_logp_RJ`, and what the baseline needs.
+        objectives: A name of `OBJECTIVES`.
+        baseline: "full", "none" or "previous" (most of a memory's worth is inherited), see `BASELINES`.
+        weight: Of A^mem.
+        pool: "all" or "round"; the first weighs long rollouts by their rounds.
+        only_successful: Pool rollouts with an outcome above 0 only, as InfoMem does (arXiv 2606.03329); what
+            "successful" means for a partial outcome is our reading.
+        ddof: 1 or 0.
+        eps: Added to stds.
+        floor: A pool with a smaller std gives 0: 1e-4 in float32, in bfloat16 five times the noise of P.
+    """
+    term = memory_term(
+        trajectories,
+        objectives=objectives,
+        baseline=baseline,
+        pool=pool,
+        only_successful=only_successful,
+        ddof=ddof,
+        eps=eps,
+        floor=floor,
+    )
+    return _credit(trajectories, term, weight * term.advantage_R, ddof, eps)
+
+
+def placebo(
+    trajectories: Trajectories,
+    *,
+    seed: int = 0,
+    objectives: str = "arithmetic",
+    baseline: str = "full",
+    weight: float = 1.0,
+    pool: str = "all",
+    only_successful: bool = False,
+    ddof: int = 1,
+    eps: float = EPS,
+    floor: float = FLOOR,
+) -> Credit:
+    """A control for `mempo`: the same numbers, shuffled over the rounds of each pool.
+
+        A_k = A_i + 1[role(k) = mem, round t] weight A^mem_{sigma(i,t)},  sigma a permutation of the pool
+
+    What still learns under it does not learn from what a memory holds. The permutation is drawn from the seed
+    and the rewards themselves: the same batch is always shuffled alike, every other batch otherwise.
+    """
+    term = memory_term(
+        trajectories,
+        objectives=objectives,
+        baseline=baseline,
+        pool=pool,
+        only_successful=only_successful,
+        ddof=ddof,
+        eps=eps,
+        floor=floor,
+    )
+    generator = np.random.default_rng([seed, int(digest(term.reward_R.tobytes()), 16)])
+    rows = np.flatnonzero(term.pooled_R)
+    there = rows[np.argsort(term.pool_R[rows], kind="stable")]
+    here = rows[np.lexsort((generator.random(len(rows)), term.pool_R[rows]))]
+    shuffled_R = np.zeros_like(term.advantage_R)
+    shuffled_R[there] = term.advantage_R[here]
+    return _credit(trajectories, term, weight * shuffled_R, ddof, eps)
+
+
+def spread(
+    trajectories: Trajectories,
+    *,
+    objectives: str = "arithmetic",
+    baseline: str = "full",
+    weight: float = 1.0,
+    ddof: int = 1,
+    eps: float = EPS,
+    floor: float = FLOOR,
+) -> Credit:
+    """A control for `mempo`: the same memory rewards, paid to the whole trajectory.
+
+        R'_i = R_i + weight mean_{t = 2..T_i} r_{i,t},  A_k = (R'_i - mean_j R'_j) / (std_j R'_j + eps) + S_i
+
+    A rollout without memory rewards keeps R_i. Where std_j R' is below the floor, A is S_i: rewards that
+    differ by float noise teach nothing.
+    """
+    term = memory_term(trajectories, objectives=objectives, baseline=baseline, ddof=ddof, floor=floor)
+    rollout_R, rollouts = trajectories.rollout_R, len(trajectories.question_N)
+    sum_N = np.bincount(rollout_R, term.reward_R, rollouts)
+    mean_N = sum_N / np.maximum(np.bincount(rollout_R, term.pooled_R, rollouts), 1)
+    both_N = trajectories.outcome_N + weight * mean_N
+    found = statistics(both_N, trajectories.question_N, ~trajectories.masked_N, ddof)
+    total = shaped(trajectories, found, standardise(found, eps, floor))
+    return Credit(
+        advantages_BK=paint(trajectories, total.advantage_N[trajectories.rollout_B]),
+        outcome_N=total.advantage_N,
+        groups=total.groups,
+        degenerate_outcome=outcome(trajectories).degenerate,
+        degenerate_memory=term.degenerate,
+        memory_std=term.std,
+        memory_correlation=term.correlation,
+    )
+
+
+def _credit(trajectories: Trajectories, term: Memory, memory_R: Floats, ddof: int, eps: float) -> Credit:
+    found = outcome(trajectories, ddof, eps)
+    unwritten_R = term.pooled_R & ~writes(trajectories)
+    return Credit(
+        advantages_BK=paint(
+            trajectories, found.advantage_N[trajectories.rollout_B], memory_R[trajectories.round_B]
+        ),
+        outcome_N=found.advantage_N,
+        groups=found.groups,
+        degenerate_outcome=found.degenerate,
+        degenerate_memory=term.degenerate,
+        memory_std=term.std,
+        memory_correlation=term.correlation,
+        unwritten=float(unwritten_R.sum() / max(term.pooled_R.sum(), 1)),
+    )
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    """Of two sets of deviations, in [-1, 1]; 0 where one of them does not vary."""
+    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return float((a * b).sum()) / size if size else 0.0
