@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from mempo_trainers.credit.data import MEM, NOT_GENERATED, Flags, Floats, Trajectories
 
-_ROWS = 64  # segments painted at a time: their numbers stay in the processor's cache
-
 
 class Credit(Struct, frozen=True, kw_only=True, eq=False):
     """Advantages of all tokens, and what the metrics of a step tell about them.
@@ -56,17 +54,13 @@ def paint(trajectories: Trajectories, all_B: Floats, memory_B: Floats | None = N
     Returns:
         (B, K), 0 for what the policy did not write and in masked rollouts.
     """
-    roles_BK, alive_B = trajectories.roles_BK, ~trajectories.masked_N[trajectories.rollout_B]
-    all_B1 = np.where(alive_B, all_B, 0.0).astype(np.float32)[:, None]
-    out_BK = np.empty(roles_BK.shape, np.float32)
-    if memory_B is None:
-        np.multiply(roles_BK != NOT_GENERATED, all_B1, out=out_BK)
-        return out_BK
-    memory_B1 = np.where(alive_B, memory_B, 0.0).astype(np.float32)[:, None]
-    for start in range(0, len(out_BK), _ROWS):
-        rows = slice(start, start + _ROWS)
-        np.multiply(roles_BK[rows] != NOT_GENERATED, all_B1[rows], out=out_BK[rows])
-        out_BK[rows] += (roles_BK[rows] == MEM) * memory_B1[rows]
+    roles_BK, masked_B = trajectories.roles_BK, trajectories.masked_N[trajectories.rollout_B]
+    out_BK = np.zeros(roles_BK.shape, np.float32)
+    all_B1 = np.where(masked_B, 0.0, all_B)[:, None]
+    np.copyto(out_BK, all_B1.astype(np.float32), where=roles_BK != NOT_GENERATED)
+    if memory_B is not None:
+        both_B1 = all_B1 + np.where(masked_B, 0.0, memory_B)[:, None]
+        np.copyto(out_BK, both_B1.astype(np.float32), where=roles_BK == MEM)
     return out_BK
 
 

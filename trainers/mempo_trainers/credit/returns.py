@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mempo_trainers.credit.data import Floats, Trajectories
+from mempo_trainers.credit.data import Flags, Floats, Trajectories
 from mempo_trainers.credit.normalise import whiten
 from mempo_trainers.credit.outcome import outcome
 from mempo_trainers.credit.result import Credit, paint
@@ -78,7 +78,8 @@ def gae(trajectories: Trajectories, *, gamma_round: float = 1.0, lambda_round: f
     """
     reward_R, values_BK = trajectories.need("reward_R", "values_BK")
     reward_NT = table(trajectories, reward_R)
-    value_NT = table(trajectories, _first_values(trajectories), np.nan)
+    mask_BK = trajectories.mask_BK
+    value_NT = table(trajectories, _first(trajectories, values_BK, mask_BK), np.nan)
     target_NT, after_N = np.empty_like(reward_NT), np.zeros(len(reward_NT))
     for t in range(reward_NT.shape[1] - 1, -1, -1):
         target_NT[:, t] = reward_NT[:, t] + after_N
@@ -86,19 +87,18 @@ def gae(trajectories: Trajectories, *, gamma_round: float = 1.0, lambda_round: f
         after_N = np.where(np.isnan(value_NT[:, t]), target_NT[:, t], border_N)  # no token, no border
     target_B = pick(trajectories, target_NT)[trajectories.round_B]
     total = outcome(trajectories)
-    advantages_BK = np.where(trajectories.mask_BK, target_B[:, None] - values_BK, 0.0)
+    advantages_BK = np.zeros(mask_BK.shape, np.float32)
+    np.subtract(target_B[:, None], values_BK, out=advantages_BK, where=mask_BK, casting="same_kind")
     return Credit(
-        advantages_BK=advantages_BK.astype(np.float32),
+        advantages_BK=advantages_BK,
         outcome_N=np.zeros(len(trajectories.question_N)),
         groups=total.groups,
         degenerate_outcome=total.degenerate,
     )
 
 
-def _first_values(trajectories: Trajectories) -> Floats:
+def _first(trajectories: Trajectories, values_BK: Floats, mask_BK: Flags) -> Floats:
     """The critic's value before the first token that a round generated, (R,); NaN where it generated none."""
-    mask_BK = trajectories.mask_BK
-    (values_BK,) = trajectories.need("values_BK")
     written = np.flatnonzero(mask_BK.any(axis=1))
     rounds, first = np.unique(trajectories.round_B[written], return_index=True)
     rows = written[first]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mempo_trainers.credit.data import Floats, Trajectories
+from mempo_trainers.credit.data import Flags, Floats, Trajectories
 
 
 def table(trajectories: Trajectories, values_R: Floats, fill: float = 0.0) -> Floats:
@@ -35,9 +35,7 @@ def previous(trajectories: Trajectories, values_R: Floats, first_N: Floats) -> F
     return pick(trajectories, np.concatenate([first_N[:, None], values_NT[:, :-1]], axis=1))
 
 
-def last(trajectories: Trajectories) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def last(trajectories: Trajectories) -> Flags:
     """1 = the round is the last of its rollout, (R,)."""
-    out_R: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
-        trajectories.number_R == trajectories.rounds_N[trajectories.rollout_R]
-    )
+    out_R: Flags = trajectories.number_R == trajectories.rounds_N[trajectories.rollout_R]
     return out_R
