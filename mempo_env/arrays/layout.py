@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete, Space
 from msgspec import Struct
 
 from mempo_env.arguments import at_least_one
@@ -130,12 +130,12 @@ class Layout(Struct, frozen=True):
         return sum(self.nvec)
 
     @property
-    def observation_space(self) -> Box:
+    def observation_space(self) -> Space[Any]:
         """Of one environment."""
         return Box(0.0, 1.0, (self.features,), np.float32)
 
     @property
-    def action_space(self) -> MultiDiscrete:
+    def action_space(self) -> Space[Any]:
         """Of one environment."""
         return MultiDiscrete(np.array(self.nvec))
 

@@ -20,6 +20,43 @@ FACT_WORDS = 4
 """White-space separated words of every sentence: a memory of c facts has 4 c of them."""
 
 
+class TitleRetriever:
+    """Finds the article whose title a query is, white space around it apart; one hit, or none.
+
+    Args:
+        corpus: Passages whose titles are unique.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self._rows = {passage.title: row for row, passage in enumerate(corpus)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the corpus, for nothing else decides."""
+        return digest("titles", self.corpus.fingerprint)
+
+    def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+        """The article of each query."""
+        return [self._find(query.strip())[:k] for query in queries]
+
+    def _find(self, title: str) -> tuple[Hit, ...]:
+        row = self._rows.get(title)
+        if row is None:
+            return ()
+        passage = self.corpus[row]
+        return (Hit(passage.id, passage.title, passage.text, row, 1.0),)
+
+    def __copy__(self) -> TitleRetriever:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TitleRetriever:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TitleRetriever, (self.corpus,)
+
+
 class World(Facts, frozen=True, kw_only=True, eq=False):
     """Facts with their texts; equal specs share one world, which copies to itself.
 
@@ -28,6 +65,7 @@ class World(Facts, frozen=True, kw_only=True, eq=False):
         sentences: The text of each fact.
         questions: The questions, in order of their rows in the arrays.
         corpus: The articles, in order of theirs.
+        retriever: Finds them by their titles.
         fact_of: The fact that a sentence states.
         row_of: The row of a question's text.
         word_of: The id of a word.
@@ -37,6 +75,7 @@ class World(Facts, frozen=True, kw_only=True, eq=False):
     sentences: tuple[str, ...]
     questions: QuestionSet
     corpus: Corpus
+    retriever: TitleRetriever
     fact_of: dict[str, int]
     row_of: dict[str, int]
     word_of: dict[str, int]
@@ -78,13 +117,14 @@ def make_world(spec: ToySpec) -> World:
             for article, row in enumerate(facts.article_AF.tolist())
         )
     ]
-    questions = _questions(facts, words, sentences, passages)
+    questions, corpus = _questions(facts, words, sentences, passages), Corpus.of(passages)
     return World(
         **msgspec.structs.asdict(facts),
         words=words,
         sentences=sentences,
         questions=questions,
-        corpus=Corpus.of(passages),
+        corpus=corpus,
+        retriever=TitleRetriever(corpus),
         fact_of={sentence: fact for fact, sentence in enumerate(sentences)},
         row_of={question.text: row for row, question in enumerate(questions)},
         word_of={word: id for id, word in enumerate(words)},
@@ -121,40 +161,3 @@ def _questions(
             )
         )
     return QuestionSet(rows, name="toy")
-
-
-class TitleRetriever:
-    """Finds the article whose title a query is, white space around it apart; one hit, or none.
-
-    Args:
-        corpus: Passages whose titles are unique.
-    """
-
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self._rows = {passage.title: row for row, passage in enumerate(corpus)}
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the corpus, for nothing else decides."""
-        return digest("titles", self.corpus.fingerprint)
-
-    def search(self, queries: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
-        """The article of each query."""
-        return [self._find(query.strip())[:k] for query in queries]
-
-    def _find(self, title: str) -> tuple[Hit, ...]:
-        row = self._rows.get(title)
-        if row is None:
-            return ()
-        passage = self.corpus[row]
-        return (Hit(passage.id, passage.title, passage.text, row, 1.0),)
-
-    def __copy__(self) -> TitleRetriever:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TitleRetriever:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TitleRetriever, (self.corpus,)
