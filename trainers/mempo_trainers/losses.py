@@ -82,7 +82,8 @@ def token_weights(mask_BK: Tensor, rollout_B: Tensor, mode: str, max_tokens: int
         ConfigError: if the mode is unknown, or `max_tokens` is missing or of no use.
     """
     weigh = lookup(AGGREGATIONS, mode, "aggregation")
-    if (max_tokens is not None) != (mode == "seq-mean-token-sum-norm") or (max_tokens or 1) < 1:
+    most = 1 if max_tokens is None else max_tokens
+    if (max_tokens is not None) != (mode == "seq-mean-token-sum-norm") or most < 1:
         raise ConfigError(
             "wanted max_tokens, how many a rollout may have, with aggregation 'seq-mean-token-sum-norm' and "
             f"None with the others, got {max_tokens} with {mode!r}"
@@ -94,10 +95,10 @@ def token_weights(mask_BK: Tensor, rollout_B: Tensor, mode: str, max_tokens: int
         )
     mask_BK = mask_BK.bool()
     tokens_B = mask_BK.sum(1)
-    most = int(rollout_B.max()) + 1 if len(rollout_B) else 0
-    tokens_N = tokens_B.new_zeros(most).index_add(0, rollout_B.long(), tokens_B)
+    rollouts = int(rollout_B.max()) + 1 if len(rollout_B) else 0
+    tokens_N = tokens_B.new_zeros(rollouts).index_add(0, rollout_B.long(), tokens_B)
     alive = (tokens_N > 0).sum().clamp(min=1)
-    denominator_B = weigh(tokens_N[rollout_B.long()], tokens_B.sum(), alive) * (max_tokens or 1)
+    denominator_B = weigh(tokens_N[rollout_B.long()], tokens_B.sum(), alive) * most
     return mask_BK / denominator_B.clamp(min=1)[:, None]
 
 
@@ -112,7 +113,11 @@ AGGREGATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 def aggregate(values_BK: Tensor, weights_BK: Tensor) -> Tensor:
-    """The weighted sum of the values of all tokens, a scalar; see `token_weights`."""
+    """The weighted sum of the values of all tokens, a scalar; see `token_weights`.
+
+    Values of weight 0 are not read. If they were computed from nan or infinity, their own backward pass still
+    multiplies that by the 0 from here, so whoever computes values masks what goes in, as the losses below do.
+    """
     (values_BK,) = _live(weights_BK, values_BK)
     return (values_BK * weights_BK).sum()
 
@@ -256,8 +261,8 @@ KLS: dict[str, Callable[[Tensor], Tensor]] = {
 def kl_loss(logprobs_BK: Tensor, ref_logprobs_BK: Tensor, weights_BK: Tensor, kind: str) -> Tensor:
     """The aggregated `kl`, a scalar, to be added to the loss times `kl_coefficient`.
 
-    On memory tokens only, it is the same with their weights: `token_weights(mask_BK & memory_BK, ...)` averages
-    over them; `weights_BK * memory_BK` leaves the denominators of the whole.
+    On memory tokens only, it is the same with weights of theirs: `token_weights(mask_BK & memory_BK, ...)`
+    averages over them; `weights_BK * memory_BK` leaves the denominators of the whole.
     """
     new_BK, ref_BK = _live(weights_BK, logprobs_BK, ref_logprobs_BK)
     return aggregate(kl(new_BK, ref_BK, kind), weights_BK)
@@ -285,12 +290,12 @@ def check_same(logprobs_BK: Tensor, others_BK: Tensor, weights_BK: Tensor, *, at
         ConfigError: with the largest difference and where it is.
     """
     ours_BK, others_BK = _live(weights_BK, logprobs_BK.detach(), others_BK.detach())
-    far_BK = (ours_BK - others_BK).abs().nan_to_num(nan=torch.inf)
+    far_BK = (ours_BK - others_BK).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
     if far_BK.numel() and not far_BK.max() <= atol:
         segment, token = divmod(int(far_BK.argmax()), far_BK.shape[1])
         raise ConfigError(
-            f"log-probs of {what}: wanted the trainer's own within {atol:g} nats, got {far_BK.max():g} off at "
-            f"segment {segment}, token {token}: load the same weights, and show both the same text"
+            f"log-probs of {what}: wanted the trainer's own within {atol:g} nats, got one {far_BK.max():g} "
+            f"nats away at segment {segment}, token {token}: load the same weights, show both the same text"
         )
 
 
