@@ -26,6 +26,10 @@ class Responses(Struct, frozen=True, eq=False):
     roles_BK: NDArray[np.int8]
     logprobs_BK: NDArray[np.float32]
 
+    def take(self, segments_b: NDArray[np.int64]) -> Responses:
+        """Those of some segments."""
+        return Responses(self.tokens_BK[segments_b], self.roles_BK[segments_b], self.logprobs_BK[segments_b])
+
 
 class Rollouts(Struct, frozen=True, eq=False):
     """A batch of finished rollouts: the numbers that credit is computed from, and what the loss needs.
@@ -39,6 +43,7 @@ class Rollouts(Struct, frozen=True, eq=False):
             to be scored; None where a policy cannot be asked.
         history_views: The question and all that came before the round.
         seen_views: The question and all up to the round's observation.
+        prior_views: For each of the N rollouts the question alone.
         success_N: Whether all objectives were answered exactly right.
         extra: Further measures for the metrics, each a mean over rollouts.
     """
@@ -49,6 +54,7 @@ class Rollouts(Struct, frozen=True, eq=False):
     memory_views: Any
     history_views: Any
     seen_views: Any
+    prior_views: Any
     success_N: NDArray[np.bool_]
     extra: Mapping[str, float] = {}
 
@@ -75,8 +81,15 @@ class Policy(Protocol):
         """Mean log-prob of each objective's answer, (R, J), without gradients; NaN where there is no view."""
         ...
 
-    def update(self, loss: torch.Tensor) -> float:
-        """Take one optimiser step down a loss; returns the norm of the gradient before clipping."""
+    def batches(self, contexts: Any, responses: Responses) -> list[NDArray[np.int64]]:
+        """Split the B segments into batches that one forward and backward pass can hold."""
+        ...
+
+    def update(self) -> float:
+        """Take one optimiser step down the gradients that the loop's `backward` calls have summed.
+
+        Returns the norm of the gradient before it is clipped. Where it is not finite no step is taken.
+        """
         ...
 
     def state_dict(self) -> dict[str, Any]:

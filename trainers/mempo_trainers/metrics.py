@@ -1,0 +1,55 @@
+"""The row of metrics that a step leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mempo_trainers.config import Config
+from mempo_trainers.credit.data import MEM
+from mempo_trainers.credit.result import Credit
+from mempo_trainers.policies.base import Rollouts
+
+
+def row(rollouts: Rollouts, credit: Credit, config: Config) -> dict[str, float | int | str]:
+    """What a step's rollouts and their advantages come to.
+
+    Means are over rollouts, but `advantage_first` and `advantage_later`: mean sizes of the advantages of
+    tokens in first rounds and in later ones, which tell whether credit reaches the beginning.
+    """
+    data = rollouts.data
+    first_B = (data.number_R == 1)[data.round_B]
+    size_BK, mask_BK = np.abs(credit.advantages_BK), data.mask_BK
+    rewards_N = data.outcome_N + data.shaping_N
+    return {
+        "rollouts": len(data.outcome_N),
+        "reward": float(rewards_N.mean()),
+        "reward_min": float(rewards_N.min()),
+        "reward_max": float(rewards_N.max()),
+        "success": float(rollouts.success_N.mean()),
+        "credit": config.credit,
+        "groups": credit.groups,
+        "degenerate_groups": credit.degenerate_outcome,
+        "degenerate_memory": credit.degenerate_memory,
+        "dead_groups": _dead(rollouts, credit),
+        "memory_std": credit.memory_std,
+        "memory_correlation": credit.memory_correlation,
+        "unwritten": credit.unwritten,
+        "masked": float(data.masked_N.mean()),
+        "advantage_first": _mean(size_BK, mask_BK & first_B[:, None]),
+        "advantage_later": _mean(size_BK, mask_BK & ~first_B[:, None]),
+        "memory_tokens": float((data.roles_BK[mask_BK] == MEM).mean()) if mask_BK.any() else 0.0,
+        **rollouts.extra,
+    }
+
+
+def _dead(rollouts: Rollouts, credit: Credit) -> int:
+    """Groups in which every advantage is zero."""
+    data = rollouts.data
+    alive_N = np.zeros(len(data.outcome_N), bool)
+    np.logical_or.at(alive_N, data.rollout_B, (credit.advantages_BK != 0).any(1))
+    groups = np.unique(data.question_N[~data.masked_N])
+    return int(len(groups) - len(np.unique(data.question_N[alive_N])))
+
+
+def _mean(values: np.ndarray, mask: np.ndarray) -> float:
+    return float(values[mask].mean()) if mask.any() else 0.0

@@ -1,0 +1,216 @@
+"""A training run on disk: its settings, a row of metrics a step, and the checkpoint it goes on from."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from mempo_env.errors import ResultsError
+from mempo_env.files import atomic_file
+from mempo_env.progress import progress
+from mempo_trainers.policies.base import Policy
+
+SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.pt"
+FORMAT = 1
+
+
+class Run:
+    """Writes a run, or goes on with one: same settings, from its last checkpoint, bit for bit.
+
+    Everything random in step s is drawn from (seed, s), so a checkpoint is the policy and a number. Metrics
+    of steps after the checkpoint are of steps that will be made again: they are cut off.
+
+    Args:
+        folder: Of the run; made if there is none.
+        settings: All that decides what comes out; plain values.
+
+    Raises:
+        ResultsError: if another process writes to the run, or it was begun with other settings, or what is
+            there cannot be read.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.folder, self._use = folder, ExitStack()
+        try:
+            self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})))
+        except BaseException:
+            self._use.close()
+            raise
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._use.close()
+
+    def _open(self, settings: bytes) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._metrics = self._use.enter_context((self.folder / METRICS).open("a+b"))
+            fcntl.flock(self._metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResultsError(
+                f"{self.folder}: another process trains here; wait until it ends, or choose another --out"
+            ) from None
+        file = self.folder / SETTINGS
+        if file.exists():
+            _same(self.folder, file.read_bytes(), settings)
+        elif self._metrics.tell():
+            raise ResultsError(
+                f"{self.folder}: holds {METRICS} without {SETTINGS}, so it is of nobody knows what; choose "
+                "another --out"
+            )
+        else:
+            with atomic_file(file) as out:
+                out.write(settings)
+        self._board = _tensorboard(self.folder)
+        if self._board is not None:
+            self._use.callback(self._board.close)
+
+    def steps(self, policy: Policy, total: int, every: int) -> Iterator[int]:
+        """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
+        done = self._resume(policy)
+        with progress("training", total, done, unit="steps") as advance:
+            for step in range(done + 1, total + 1):
+                self._start = time.perf_counter()
+                yield step
+                if step % every == 0 or step == total:
+                    self._save(policy, step)
+                advance(1)
+
+    def log(self, step: int, **metrics: float | int | str) -> None:
+        """Append the row of a step; adds the seconds it took so far."""
+        row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
+        self._metrics.write(msgspec.json.encode(row) + b"\n")
+        self._metrics.flush()
+        if self._board is not None:
+            for name, value in row.items():
+                if isinstance(value, (int, float)) and name != "step":
+                    self._board.add_scalar(name, value, step)
+
+    def _save(self, policy: Policy, step: int) -> None:
+        os.fsync(self._metrics.fileno())
+        buffer = io.BytesIO()
+        torch.save({"format": FORMAT, "step": step, "policy": policy.state_dict()}, buffer)
+        with atomic_file(self.folder / CHECKPOINT) as file:
+            file.write(buffer.getbuffer())
+
+    def _resume(self, policy: Policy) -> int:
+        """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""
+        done = 0
+        if (self.folder / CHECKPOINT).exists():
+            done = load(self.folder, policy)
+        rows = read_rows(self.folder, whole=False)
+        if len(rows) < done:
+            raise ResultsError(
+                f"{self.folder / METRICS}: wanted the rows of {done} steps, found {len(rows)}; it was "
+                "truncated or edited by hand: start anew in another folder"
+            )
+        self._metrics.truncate(sum(len(line) for line in rows[:done]))
+        self._metrics.seek(0, os.SEEK_END)
+        return done
+
+
+def load(folder: Path, policy: Policy) -> int:
+    """Load the checkpoint of a run into a policy; returns the number of its step.
+
+    Raises:
+        ResultsError: if there is none, or it is damaged, or of another policy.
+    """
+    file = folder / CHECKPOINT
+    if not file.exists():
+        raise ResultsError(
+            f"{file}: wanted a checkpoint, found none; train first: mempo train toy --out {folder}"
+        )
+    try:
+        state = torch.load(file, weights_only=True)
+        policy.load_state_dict(state["policy"])
+        return int(state["step"])
+    except Exception as error:  # torch raises of many kinds for what is no checkpoint
+        raise ResultsError(
+            f"{file}: wanted a checkpoint of this policy, got {type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else 'nothing'}; start anew in another folder"
+        ) from None
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings that a run was begun with; ResultsError if there are none."""
+    file = folder / SETTINGS
+    if not file.is_file():
+        raise ResultsError(
+            f"{file}: wanted a training run, found none; make one: mempo train toy --out {folder}"
+        )
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ResultsError(f"{file}: {error}; was it edited by hand?") from None
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a run's metrics, one a step."""
+    return [msgspec.json.decode(line) for line in read_rows(folder, whole=True)]
+
+
+def read_rows(folder: Path, *, whole: bool) -> list[bytes]:
+    """The lines of a run's metrics; what a killed process left of one is left out.
+
+    Raises:
+        ResultsError: for a line that is no row of its step, by file and number; with `whole`, also if there
+            is none at all.
+    """
+    file, rows = folder / METRICS, []
+    with file.open("rb") if file.is_file() else io.BytesIO() as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                step = msgspec.json.decode(line, type=dict[str, Any]).get("step")
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ResultsError(f"{file}:{number}: {error}; was it edited by hand?") from None
+            if step != number:
+                raise ResultsError(f"{file}:{number}: wanted the row of step {number}, got that of {step}")
+            rows.append(line)
+    if whole and not rows:
+        raise ResultsError(f"{file}: wanted at least one row of metrics, found none")
+    return rows
+
+
+def _same(folder: Path, begun: bytes, now: bytes) -> None:
+    """Refuse to go on with a run of other settings; says which differ."""
+    if begun == now:
+        return
+    try:
+        there, here = (_flat(msgspec.json.decode(text)) for text in (begun, now))
+    except msgspec.DecodeError as error:
+        raise ResultsError(f"{folder / SETTINGS}: {error}; was it edited by hand?") from None
+    differ = sorted(name for name in there | here if there.get(name) != here.get(name))
+    told = "; ".join(f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ)
+    raise ResultsError(
+        f"{folder}: was begun with other settings (there / here: {told}); run it as it was begun, or choose "
+        "another --out"
+    )
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _tensorboard(folder: Path) -> Any:
+    """A writer for TensorBoard, where it is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,146 @@
+"""The toy task: which environment, which policy, and how it plays a step's rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Struct
+
+from mempo_env.arrays.vector import SearchQAArrayVectorEnv
+from mempo_env.errors import ConfigError, ResultsError
+from mempo_env.files import atomic_file
+from mempo_env.rewards import OutcomeKind, RewardConfig
+from mempo_env.types import Split
+from mempo_trainers.config import Config
+from mempo_trainers.play import rollouts
+from mempo_trainers.policies.base import Rollouts
+from mempo_trainers.policies.pointer import ArrayPolicy
+from mempo_trainers.run import SETTINGS, Run, load, read_settings
+
+RESULT = "result.json"
+
+
+class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The task and the policy of a toy run; see `SearchQAArrayEnv` for what is not said here.
+
+    Attributes:
+        policy: "pointer" or "tabular".
+        objectives: Questions in one episode.
+        hops: Articles that a question leads through.
+        capacity: Facts that the memory holds; None: 2 more than all questions need.
+        facts: Facts in an article.
+        max_rounds: None: twice as many as are needed, at least 4.
+        noise: Probability that a search shows a random article.
+        reward: "em_all", "em_mean" or "f1_mean".
+        worlds: Questions in the world; three of five are trained on.
+    """
+
+    policy: str = "pointer"
+    objectives: int = 4
+    hops: int = 1
+    capacity: int | None = None
+    facts: int = 5
+    max_rounds: int | None = None
+    noise: float = 0.0
+    reward: OutcomeKind = "em_all"
+    worlds: int = 1000
+
+    def envs(self, number: int, split: Split = "train") -> SearchQAArrayVectorEnv:
+        """Environments of this task."""
+        return SearchQAArrayVectorEnv(
+            number,
+            objectives=self.objectives,
+            hops=self.hops,
+            capacity=self.capacity,
+            facts=self.facts,
+            questions=self.worlds,
+            split=split,
+            max_rounds=self.max_rounds,
+            reward=RewardConfig(outcome=self.reward),
+            retriever_noise=self.noise,
+        )
+
+    def make_policy(self, envs: SearchQAArrayVectorEnv, config: Config) -> ArrayPolicy:
+        """The untrained policy of a run."""
+        return ArrayPolicy(
+            envs.layout,
+            self.policy,
+            learning_rate=config.learning_rate,
+            max_grad_norm=config.max_grad_norm,
+            seed=config.seed,
+        )
+
+
+class Draw:
+    """Rollouts by number: those of a step are the same whenever they are asked for.
+
+    Args:
+        policy: Who plays.
+        envs: Its environments: groups of `rollouts` copies of a question.
+        rollouts: Rollouts of each question, G.
+        seed: Of the run.
+    """
+
+    def __init__(self, policy: ArrayPolicy, envs: SearchQAArrayVectorEnv, rollouts: int, seed: int) -> None:
+        if envs.num_envs % rollouts:
+            raise ConfigError(f"wanted a multiple of {rollouts} environments, got {envs.num_envs}")
+        self.policy, self.envs, self.group, self.seed = policy, envs, rollouts, seed
+
+    def __call__(self, step: int, attempt: int = 0) -> Rollouts:
+        """The rollouts of a step; of another `attempt` where the first ones were not enough."""
+        chance = np.random.default_rng([self.seed, step, attempt])
+        ids = draw_questions(self.envs, self.envs.num_envs // self.group, chance)
+        seed = int(chance.integers(1 << 31))
+        generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))
+        return rollouts(self.policy, self.envs, np.repeat(ids, self.group).tolist(), generator, seed)
+
+
+def draw_questions(envs: SearchQAArrayVectorEnv, number: int, chance: np.random.Generator) -> Sequence[str]:
+    """Ids of different questions each, or of sets of objectives joined by "+"."""
+    ids, n = [question.id for question in envs.questions], envs.layout.objectives
+    return ["+".join(ids[i] for i in chance.choice(len(ids), n, replace=False)) for _ in range(number)]
+
+
+EPISODES = 512
+"""Episodes of an evaluation."""
+
+
+def evaluate(
+    task: Toy, policy: ArrayPolicy, seed: int, split: Split = "test", episodes: int = EPISODES
+) -> dict[str, float]:
+    """Play new episodes of a split, a question (or set of objectives) each, as the policy samples them."""
+    rollouts = Draw(policy, task.envs(episodes, split), 1, seed)(0)
+    return {"success": float(rollouts.success_N.mean()), **rollouts.extra, "episodes": episodes}
+
+
+def train(task: Toy, config: Config, out: Path) -> dict[str, float]:
+    """Train a policy, or go on; returns what `evaluate` says of it, which is also written to the run."""
+    from mempo_trainers.grpo import grpo
+    from mempo_trainers.ppo import ppo
+
+    envs = task.envs(config.questions * config.rollouts)
+    policy = task.make_policy(envs, config)
+    settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
+    with Run(out, settings) as run:
+        loop = {"grpo": grpo, "ppo": ppo}[config.algo]
+        loop(policy, Draw(policy, envs, config.rollouts, config.seed), config, run)
+        result = evaluate(task, policy, config.seed)
+        with atomic_file(out / RESULT) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(result)))
+    return result
+
+
+def restore(out: Path) -> tuple[Toy, Config, ArrayPolicy]:
+    """The task, the settings and the trained policy of a run."""
+    settings = read_settings(out)
+    try:
+        task, config = msgspec.convert(settings["task"], Toy), msgspec.convert(settings["config"], Config)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise ResultsError(f"{out / SETTINGS}: wanted the settings of a toy run: {error}") from None
+    policy = task.make_policy(task.envs(1), config)
+    load(out, policy)
+    return task, config, policy

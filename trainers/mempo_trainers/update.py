@@ -1,0 +1,146 @@
+"""One step of learning from a batch of rollouts, the same for every loop and every policy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from msgspec import Struct
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mempo_trainers import losses
+from mempo_trainers.config import Config
+from mempo_trainers.credit.data import MEM
+from mempo_trainers.policies.base import Policy, Rollouts
+
+
+class Critic(Struct, frozen=True, eq=False):
+    """What a critic learns from: its values when the advantages were computed, and the returns."""
+
+    old_values_BK: Tensor
+    returns_BK: Tensor
+
+
+class _Batch(Struct, frozen=True, eq=False):
+    """All that the loss of a step needs, for the whole batch."""
+
+    advantages_BK: Tensor
+    weights_BK: Tensor
+    kl_weights_BK: Tensor
+    old_BK: Tensor | None
+    reference_BK: Tensor | None
+    critic: Critic | None
+
+
+def update(
+    policy: Policy,
+    rollouts: Rollouts,
+    advantages_BK: NDArray[np.float32],
+    config: Config,
+    step: int,
+    reference: Policy | None = None,
+    critic: Critic | None = None,
+) -> dict[str, float]:
+    """Take `config.epochs` optimiser steps down the loss; returns what the metrics tell about it.
+
+        L = policy loss + kl * KL(pi || reference) - entropy * H + value_weight * value loss
+
+    With one epoch the old log-probs are the new ones, detached. Micro-batches share the denominators of the
+    whole, so how many there are changes nothing.
+    """
+    parts = policy.batches(rollouts.contexts, rollouts.responses)
+    weights_BK, kl_weights_BK = _weights(rollouts, config)
+    batch = _Batch(
+        advantages_BK=torch.from_numpy(advantages_BK),
+        weights_BK=weights_BK,
+        kl_weights_BK=kl_weights_BK,
+        old_BK=None if config.epochs == 1 else measure(policy, rollouts, parts),
+        reference_BK=None if reference is None else measure(reference, rollouts, parts),
+        critic=critic,
+    )
+    told = {"loss": 0.0, "entropy": 0.0, "kl": 0.0, "value_loss": 0.0, "sampler_gap": 0.0}
+    stats, norms = [], []
+    for epoch in range(config.epochs):
+        for rows in parts:
+            loss, moved = _loss(policy, rollouts, batch, rows, config, step, told if epoch == 0 else {})
+            loss.backward()  # type: ignore[no-untyped-call]
+            stats.append(moved)
+        norms.append(policy.update())
+    moved = losses.pooled(stats)
+    return {
+        **told,
+        "clip_share": moved.clip_share,
+        "policy_kl": moved.approx_kl,
+        "grad_norm": norms[-1],
+        "skipped_updates": float(sum(not math.isfinite(norm) for norm in norms)),
+    }
+
+
+@torch.no_grad()
+def measure(policy: Policy, rollouts: Rollouts, parts: list[NDArray[np.int64]]) -> Tensor:
+    """Log-probs (B, K) of what was written, under a policy."""
+    out = torch.zeros(rollouts.responses.tokens_BK.shape)
+    for rows in parts:
+        out[rows] = policy.logprobs(rollouts.contexts[rows], rollouts.responses.take(rows))[0]
+    return out
+
+
+def _weights(rollouts: Rollouts, config: Config) -> tuple[Tensor, Tensor]:
+    """Weights (B, K) of tokens in the policy's loss and in the divergence."""
+    data = rollouts.data
+    mask_BK, rollout_B = torch.from_numpy(data.mask_BK), torch.from_numpy(data.rollout_B)
+    most = None
+    if config.aggregation == "seq-mean-token-sum-norm":
+        most = data.roles_BK.shape[1] * int(data.rounds_N.max())
+    weights_BK = losses.token_weights(mask_BK, rollout_B, config.aggregation, most)
+    if config.kl_tokens == "all":
+        return weights_BK, weights_BK
+    memory_BK = mask_BK & torch.from_numpy(data.roles_BK == MEM)
+    return weights_BK, losses.token_weights(memory_BK, rollout_B, config.aggregation, most)
+
+
+def _loss(
+    policy: Policy,
+    rollouts: Rollouts,
+    batch: _Batch,
+    rows: NDArray[np.int64],
+    config: Config,
+    step: int,
+    told: dict[str, float],
+) -> tuple[Tensor, losses.PolicyStats]:
+    """The loss of a micro-batch; adds its parts to `told`."""
+    contexts, responses = rollouts.contexts[rows], rollouts.responses.take(rows)
+    weights = batch.weights_BK[rows]
+    logp, entropies = policy.logprobs(contexts, responses)
+    loss, moved = losses.policy_loss(
+        logp,
+        logp.detach() if batch.old_BK is None else batch.old_BK[rows],
+        batch.advantages_BK[rows],
+        weights,
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        dual_clip=config.dual_clip,
+    )
+    parts = {"loss": loss, "entropy": losses.entropy_bonus(entropies, weights)}
+    total = loss - config.entropy * parts["entropy"]
+    if batch.reference_BK is not None:
+        parts["kl"] = losses.kl_loss(
+            logp, batch.reference_BK[rows], batch.kl_weights_BK[rows], config.kl_kind
+        )
+        total = total + losses.kl_coefficient(step, config.kl) * parts["kl"]
+    if batch.critic is not None:
+        parts["value_loss"] = losses.value_loss(
+            policy.values(contexts, responses),
+            batch.critic.old_values_BK[rows],
+            batch.critic.returns_BK[rows],
+            weights,
+        )
+        total = total + config.value_weight * parts["value_loss"]
+    for name in told.keys() & parts.keys():
+        told[name] += float(parts[name].detach())
+    if "sampler_gap" in told:
+        gap = torch.where(weights > 0, (logp.detach() - torch.from_numpy(responses.logprobs_BK)).abs(), 0.0)
+        told["sampler_gap"] = max(told["sampler_gap"], float(gap.max()))
+    return total, moved
