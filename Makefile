@@ -2,13 +2,14 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+PARITY ?= .venv-parity
 BIN := $(VENV)/bin
 RUNS ?= runs
 TORCH ?= 2.13.0
 
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo test lint speed format clean
+.PHONY: demo test lint speed parity format clean
 
 demo: $(VENV)/.core  ## compare the agents on the synthetic Wikipedia; no torch, a minute
 	$(BIN)/mempo demo --out $(RUNS)/demo
@@ -25,12 +26,15 @@ lint: $(VENV)/.dev
 speed: $(VENV)/.dev  ## side by side with skyrl-gym and gem-llm, each in its own environment
 	$(BIN)/python -m mempo_benchmarks.speed --out $(RUNS)/speed
 
+parity:  ## losses and advantages beside verl's and TRL's own functions, in an environment of their own
+	$(PYTHON) tests/parity $(PARITY)
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(RUNS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PARITY) $(RUNS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
