@@ -59,7 +59,6 @@ def log_probs(
     now = ways[:, :-1].gather(2, left[..., None])[..., 0]
     drop = ways[:, 1:].gather(2, left[..., None])[..., 0] - now
     keep = logits + ways[:, 1:].gather(2, (left - 1).clamp(min=0)[..., None])[..., 0] - now
-    open_BV = mask_BV & (left > 0)
-    logp = torch.where(kept_BV.bool(), keep, drop)
-    entropy = -(keep.exp() * keep + drop.exp() * drop)
-    return torch.where(open_BV, logp, 0.0), torch.where(open_BV, entropy, 0.0)
+    open_BV = mask_BV & (left > 0)  # elsewhere `keep` is no log-prob, and its exponential may overflow
+    keep, drop = torch.where(open_BV, keep, 0.0), torch.where(open_BV, drop, 0.0)
+    return torch.where(kept_BV.bool(), keep, drop), -(keep.exp() * keep + drop.exp() * drop)
