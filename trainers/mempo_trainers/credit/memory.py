@@ -200,7 +200,7 @@ def placebo(
         eps=eps,
         floor=floor,
     )
-    generator = np.random.default_rng([seed, int(digest(term.reward_R.tobytes()), 16)])
+    generator = np.random.default_rng([int(seed), int(digest(term.reward_R.tobytes()), 16)])
     rows = np.flatnonzero(term.pooled_R)
     there = rows[np.argsort(term.pool_R[rows], kind="stable")]
     here = rows[np.lexsort((generator.random(len(rows)), term.pool_R[rows]))]

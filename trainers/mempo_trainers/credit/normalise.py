@@ -72,9 +72,10 @@ def statistics(values_X: Floats, group_X: Ints, keep_X: Flags, ddof: int = 1) ->
 
 
 def standardise(found: Statistics, eps: float = EPS, floor: float = 0.0) -> Floats:
-    """(x - mean) / (std + eps); 0 in a tied group and where the std is below the floor."""
-    scaled: Floats = found.centred_X / (found.std_X + eps)
-    return np.where(found.std_X < floor, 0.0, scaled) if floor else scaled
+    """(x - mean) / (std + eps); 0 in a tied group, whatever eps, and where the std is below the floor."""
+    flat_X = (found.std_X == 0) | (found.std_X < floor)
+    out_X = np.zeros_like(found.centred_X)
+    return np.divide(found.centred_X, found.std_X + eps, out=out_X, where=~flat_X)
 
 
 def joint(*columns_X: Ints) -> Ints:
