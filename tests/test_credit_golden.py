@@ -234,7 +234,7 @@ def test_gae_passes_over_observation_tokens_and_the_values_there() -> None:
 
 
 def test_discounted_by_hand() -> None:
-    # The winner of two has A = 0.5 / (sqrt(0.5) + 1e-6) = 0.7071058; memory of rounds 1 to 3 .25, .5, 1 of it.
+    # The winner of two has A = 0.5 / (sqrt(0.5) + 1e-6) = 0.7071058; memory of rounds 1, 2, 3 a part of it.
     credit = make("discounted", gamma=0.5)(group(1, 0, rounds=(3, 1)))
     assert credit.advantages_BK[:3, 0] == pytest.approx(
         0.7071057811865476 * np.array([0.25, 0.5, 1]), **FLOAT32
@@ -243,7 +243,7 @@ def test_discounted_by_hand() -> None:
 
 
 def test_attribution_by_hand() -> None:
-    # Entry 1 is used alone for half of the progress (0.5), 2 and 3 share the rest (0.25 each), 4 is never used
+    # Entry 1 is used alone for half of the progress (0.5), 2 and 3 share the rest (0.25 each), 4 is not used
     # (-0.1). 9 merges 2 and 3 and is used for 0 more: c = 0.5, 0.25, 0.25, -0.1, mean 0.225, std
     # sqrt((0.275^2 + 2 * 0.025^2 + 0.325^2) / 3) = 0.24664414.
     tokens = [Token(MEM, entry=e) for e in (1, 2, 3, 4)]
