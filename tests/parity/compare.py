@@ -12,7 +12,7 @@ from table import table
 PEERS = ("verl", "trl", "torch", "numpy", "mempo")
 
 NOT_COMPARED = """\
-Not compared: TRL's advantages, which it computes in the midst of its generation: (R - mean) / (std + 1e-4) in a
+Not compared: TRL's advantages, which it computes in the midst of generating: (R - mean) / (std + 1e-4) in a
 group, with ddof 1. verl's eps is 1e-6, and so is our default.
 """
 
