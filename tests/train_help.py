@@ -1,0 +1,102 @@
+"""What the tests of training share: small tasks, small settings, policies that are not blank, runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from mempo_env.arrays.vector import SearchQAArrayVectorEnv
+from mempo_trainers.config import Config
+from mempo_trainers.grpo import grpo
+from mempo_trainers.play import rollouts
+from mempo_trainers.policies.base import Policy, Rollouts
+from mempo_trainers.policies.pointer import ArrayPolicy
+from mempo_trainers.ppo import ppo
+from mempo_trainers.run import Run
+from mempo_trainers.sample import Draw
+from mempo_trainers.toy import Toy, ToyDraw, draw_questions
+
+MEMPO = (sys.executable, "-c", "from mempo_env.cli import main; raise SystemExit(main())")
+
+TASK = Toy(objectives=2, worlds=60)
+CONFIG = Config(steps=6, questions=3, rollouts=4, checkpoint_every=2)
+
+
+def wild(
+    envs: SearchQAArrayVectorEnv, kind: str = "pointer", seed: int = 0, size: float = 1.0
+) -> ArrayPolicy:
+    """A policy with random weights everywhere."""
+    policy = ArrayPolicy(envs.layout, kind, learning_rate=0.03, max_grad_norm=1.0, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in policy.heads.parameters():
+            weight.copy_(size * torch.randn(weight.shape, generator=generator))
+    return policy
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def played(policy: ArrayPolicy, envs: SearchQAArrayVectorEnv, group: int = 1, seed: int = 0) -> Rollouts:
+    """Rollouts of a policy, groups of `group` copies of a question."""
+    ids = draw_questions(envs, envs.num_envs // group, np.random.default_rng(seed))
+    return rollouts(policy, envs, np.repeat(ids, group).tolist(), seeded(seed), seed)
+
+
+def train(
+    out: Path,
+    task: Toy = TASK,
+    config: Config = CONFIG,
+    *,
+    policy: ArrayPolicy | None = None,
+    draw: Callable[[Policy], Draw] | None = None,
+) -> ArrayPolicy:
+    """A run of the real loop, without evaluation; with another policy or other rollouts where given."""
+    learner = task.make_policy(config) if policy is None else policy
+    source = ToyDraw(learner, task, config.rollouts, config.seed) if draw is None else draw(learner)
+    settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
+    with Run(out, settings) as run:
+        {"grpo": grpo, "ppo": ppo}[config.algo](learner, source, config, run)
+    return learner
+
+
+def with_config(**changes: Any) -> Config:
+    return msgspec.structs.replace(CONFIG, **changes)
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """The rows of a run but for the time they took."""
+    lines = (out / "metrics.jsonl").read_bytes().splitlines()
+    return [
+        {name: value for name, value in msgspec.json.decode(line).items() if "seconds" not in name}
+        for line in lines
+    ]
+
+
+def toy(out: Path, *args: str, **popen: Any) -> subprocess.Popen[str]:
+    """`mempo train toy` in a process of its own."""
+    return subprocess.Popen(
+        [*MEMPO, "train", "toy", "--out", str(out), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **popen,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Exit code and standard error."""
+    _, err = process.communicate(timeout=300)
+    return process.returncode, err
+
+
+def mean(values: Any) -> float:
+    return float(np.mean(values))
