@@ -71,7 +71,7 @@ class SearchQAArrayVectorEnv(VectorEnv[Floats32, Ints, NDArray[Any]]):
         self.world, self.layout = self.task.world, self.task.layout
         self.questions = self.world.questions.split(self.task.split)
         self._rows = self.world.rows(self.task.split)
-        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._rngs: list[np.random.Generator | int | None] = [None] * num_envs  # or the seed of one
         self._state: State | None = None
         self._spaces()
 
@@ -142,7 +142,7 @@ class SearchQAArrayVectorEnv(VectorEnv[Floats32, Ints, NDArray[Any]]):
         twin._rngs = (
             [copy.deepcopy(self._rngs[i]) for i in picked.tolist()]
             if seeds is None
-            else [seeding.np_random(int(seed))[0] for seed in seeds]
+            else [int(seed) for seed in seeds]
         )
         twin._spaces()
         return twin
@@ -233,8 +233,8 @@ class SearchQAArrayVectorEnv(VectorEnv[Floats32, Ints, NDArray[Any]]):
 
     def _rng(self, i: int) -> np.random.Generator:
         rng = self._rngs[i]
-        if rng is None:
-            rng = self._rngs[i] = seeding.np_random(None)[0]
+        if not isinstance(rng, np.random.Generator):
+            rng = self._rngs[i] = seeding.np_random(rng)[0]
         return rng
 
     def _draw(self, rng: np.random.Generator) -> Ints:

@@ -35,6 +35,12 @@ class ArrayContexts(Struct, frozen=True, eq=False):
     def __getitem__(self, segments_b: NDArray[np.int64]) -> ArrayContexts:
         return ArrayContexts(self.observation_BD[segments_b], self.mask_BA[segments_b])
 
+    def __add__(self, more: ArrayContexts) -> ArrayContexts:
+        return ArrayContexts(
+            np.concatenate([self.observation_BD, more.observation_BD]),
+            np.concatenate([self.mask_BA, more.mask_BA]),
+        )
+
 
 class FactViews(Struct, frozen=True, eq=False):
     """Questions and facts to score them by: rows of questions (R, n), ids of facts (R, S), -1 for none."""
@@ -42,6 +48,16 @@ class FactViews(Struct, frozen=True, eq=False):
     world: World
     asked_Rn: NDArray[np.int64]
     facts_RS: NDArray[np.int64]
+
+    def __getitem__(self, rounds_r: NDArray[np.int64]) -> FactViews:
+        return FactViews(self.world, self.asked_Rn[rounds_r], self.facts_RS[rounds_r])
+
+    def __add__(self, more: FactViews) -> FactViews:
+        return FactViews(
+            self.world,
+            np.concatenate([self.asked_Rn, more.asked_Rn]),
+            np.concatenate([self.facts_RS, more.facts_RS]),
+        )
 
 
 class Heads(nn.Module):
@@ -83,18 +99,45 @@ class ArrayPolicy:
             self.heads = Heads(kind)
         self.optimizer = torch.optim.Adam(self.heads.parameters(), lr=learning_rate)
 
-    @torch.no_grad()
     def act(self, contexts: ArrayContexts, generator: torch.Generator) -> Responses:
         """Choose in each of B contexts."""
+        return self.written(contexts, self.choose(contexts, generator))
+
+    @torch.no_grad()
+    def choose(
+        self,
+        contexts: ArrayContexts,
+        generator: torch.Generator,
+        kept_BV: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.int64]:
+        """The choices (B, K) alone, without their log-probs.
+
+        Args:
+            contexts: What is seen.
+            generator: Its random numbers are used up in the same way whatever is chosen or given.
+            kept_BV: Which facts are kept, 0 or 1, where that is given and only the rest is to be chosen; -1
+                in the rows in which the policy chooses that too.
+        """
         features, masks = self._read(contexts)
         keep = sample(self._keep(features), masks.keep_BV2[..., 1], self.layout.capacity, generator)
-        rest = [
+        if kept_BV is not None:
+            given = torch.from_numpy(kept_BV)
+            keep = torch.where(given >= 0, given, keep)
+        operation, entity, candidates = (
             torch.multinomial(logits.exp().flatten(0, -2), 1, generator=generator).view(logits.shape[:-1])
             for logits in self._rest(features, masks, keep)
-        ]
-        tokens = torch.cat([keep, rest[0][:, None], rest[1][:, None], rest[2]], 1)
-        logp, _ = self._evaluate(features, masks, tokens)
-        return Responses(tokens.numpy(), self._roles(contexts, tokens.numpy()), logp.numpy())
+        )
+        chosen: NDArray[np.int64] = torch.cat(
+            [keep, operation[:, None], entity[:, None], candidates], 1
+        ).numpy()
+        return chosen
+
+    @torch.no_grad()
+    def written(self, contexts: ArrayContexts, tokens_BK: NDArray[np.int64]) -> Responses:
+        """Choices with their roles and log-probs."""
+        features, masks = self._read(contexts)
+        logp, _ = self._evaluate(features, masks, torch.from_numpy(tokens_BK))
+        return Responses(tokens_BK, self._roles(contexts, tokens_BK), logp.numpy())
 
     def logprobs(self, contexts: ArrayContexts, responses: Responses) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probs and entropies (B, K), with gradients; 0 where nothing was to be chosen."""
