@@ -115,6 +115,7 @@ HEAVY = ("torch", "matplotlib", "faiss", "pyserini", "pyarrow", "transformers", 
     [
         "import mempo_env",
         "import gymnasium as gym, mempo_env; gym.make('MemPO-SearchQA-v0').reset(seed=0)",
+        "import gymnasium as gym, mempo_env; gym.make('MemPO-SearchQA-Toy-v0').reset(seed=0)",
         "import mempo_agents, mempo_agents.rollout, mempo_benchmarks, mempo_env.cli",
         "import mempo_benchmarks.demo, mempo_benchmarks.cli, mempo_benchmarks.view",
     ],
