@@ -1,0 +1,130 @@
+"""Supervised learning: a policy writes what an expert wrote in the same contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from mempo_agents.base import Agent
+from mempo_agents.rollout import episodes
+from mempo_trainers.credit.data import NOT_GENERATED
+from mempo_trainers.policies.base import Responses
+from mempo_trainers.run import Run
+from mempo_trainers.text import TextPolicy
+from mempo_trainers.tokens import plain_responses, ragged
+
+
+class SftConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the loop does.
+
+    Attributes:
+        seed: Of everything drawn at random.
+        copying: Steps on `copies` before those on examples: an untrained network first learns to copy.
+        steps: Steps on examples.
+        batch: Examples a step.
+        learning_rate: The highest one; it rises for a tenth of all steps, then falls to a tenth of itself.
+        checkpoint_every: Steps between checkpoints.
+    """
+
+    seed: int = 0
+    copying: int = 0
+    steps: int = 200
+    batch: int = 24
+    learning_rate: float = 3e-3
+    checkpoint_every: int = 50
+
+
+class Examples(Struct, frozen=True, eq=False):
+    """B contexts, as token ids, and what an expert wrote in each."""
+
+    contexts: NDArray[np.object_]
+    responses: Responses
+
+    def take(self, rows: NDArray[np.int64]) -> Examples:
+        """Some of them, padded no more than they need."""
+        all = self.responses.take(rows)
+        k = int((all.roles_BK != NOT_GENERATED).sum(1).max())
+        responses = Responses(all.tokens_BK[:, :k], all.roles_BK[:, :k], all.logprobs_BK[:, :k])
+        return Examples(self.contexts[rows], responses)
+
+
+def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(context, text) of each round of the episodes in which an agent answers everything exactly right.
+
+    Args:
+        agent: The expert.
+        question_ids: What it is asked.
+        env_kwargs: Keyword arguments of the environment.
+    """
+    played = sorted(episodes(agent, question_ids, env_kwargs=env_kwargs), key=lambda pair: pair[0])
+    return [
+        ("".join(f"{episode.ledger[i].text}\n" for i in round.view), round.text)
+        for _, episode in played
+        if episode.score.em_all == 1
+        for round in episode.rounds
+    ]
+
+
+def tokenised(pairs: Sequence[tuple[str, str]], policy: TextPolicy) -> Examples:
+    """Pairs of texts as token ids; those with a longer text than the policy may write are left out."""
+    ids = [[np.array(policy.tokenizer.encode(text), np.int64) for text in pair] for pair in pairs]
+    ids = [pair for pair in ids if len(pair[1]) <= policy.max_new]
+    return Examples(ragged([context for context, _ in ids]), plain_responses([text for _, text in ids]))
+
+
+def copies(vocabulary: range, chance: np.random.Generator) -> Examples:
+    """Random texts, each followed by stretches of itself: the rest of a stretch follows from its beginning.
+
+    Args:
+        vocabulary: Ids to draw from.
+        chance: Where the texts come from.
+    """
+    rows, length, stretches, size = 64, 32, 6, 6
+    text_BS = chance.integers(vocabulary.start, vocabulary.stop, size=(rows, length))
+    starts_BC = chance.integers(length - size + 1, size=(rows, stretches))
+    again = np.take_along_axis(text_BS, (starts_BC[..., None] + np.arange(size)).reshape(rows, -1), 1)
+    return Examples(ragged(list(text_BS)), plain_responses(list(again)))
+
+
+def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run) -> None:
+    """Train a policy on examples: cross-entropy of its own tokens, never of the contexts.
+
+    Args:
+        policy: Learns in place.
+        examples: What the expert wrote.
+        config: Settings.
+        run: Takes the metrics and the checkpoints, and knows where to go on.
+    """
+    total = config.copying + config.steps
+    for step in run.steps(policy, total, config.checkpoint_every):
+        chance = np.random.default_rng([config.seed, step])
+        if step <= config.copying:
+            batch = copies(range(2, len(policy.tokenizer)), chance)
+        else:
+            batch = examples.take(chance.integers(len(examples.contexts), size=config.batch))
+        for group in policy.optimizer.param_groups:
+            group["lr"] = config.learning_rate * _pace(step / total)
+        run.log(step, **_learn(policy, batch))
+
+
+def _pace(done: float) -> float:
+    """Share of the learning rate when so much of the training is done, both in [0, 1]."""
+    return min(1.0, 10 * done) * (1 - 0.9 * done)
+
+
+def _learn(policy: TextPolicy, batch: Examples) -> dict[str, float]:
+    """One step down the mean loss of a batch's tokens; micro-batches share its denominator."""
+    parts = policy.batches(batch.contexts, batch.responses)
+    tokens = int((batch.responses.roles_BK != NOT_GENERATED).sum())
+    loss = 0.0
+    for rows in parts:
+        part = batch.take(rows)
+        logprobs_BK, _ = policy.logprobs(part.contexts, part.responses)
+        mean = -logprobs_BK.sum() / tokens
+        mean.backward()  # type: ignore[no-untyped-call]
+        loss += float(mean.detach())
+    return {"loss": loss, "tokens": tokens, "grad_norm": policy.update()}

@@ -1,0 +1,63 @@
+"""Texts as token ids: ragged contexts, roles of tokens, answers to be scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from mempo_env.types import Action, Invalid
+from mempo_trainers.credit.data import ROLES, THINK
+from mempo_trainers.policies.base import Responses
+
+Ids: TypeAlias = NDArray[np.int64]
+"""Token ids of one text."""
+
+Contexts: TypeAlias = NDArray[np.object_]
+"""The ids that were in view, an array for each segment: see `ragged`."""
+
+
+class View(Struct, frozen=True, eq=False):
+    """A context to score answers in: its ids, and for each objective the ids before its answer and of it."""
+
+    context: Ids
+    answers: tuple[tuple[Ids, Ids], ...]
+
+
+def ragged(rows: Sequence[Any]) -> NDArray[np.object_]:
+    """An array of things that can be indexed by arrays, whatever their lengths."""
+    array = np.empty(len(rows), dtype=np.object_)
+    array[:] = list(rows)
+    return array
+
+
+def plain_responses(texts: Sequence[Ids]) -> Responses:
+    """Texts as responses of which every token counts."""
+    tokens_BK = np.zeros((len(texts), max(map(len, texts), default=0)), np.int64)
+    roles_BK = np.zeros(tokens_BK.shape, np.int8)
+    for row, ids in enumerate(texts):
+        tokens_BK[row, : len(ids)], roles_BK[row, : len(ids)] = ids, THINK
+    return Responses(tokens_BK, roles_BK, np.zeros(tokens_BK.shape, np.float32))
+
+
+def token_roles(starts: Sequence[int], action: Action) -> list[int]:
+    """The role of each token: that of the span which holds its first character.
+
+    In an invalid round nothing was stored, searched or answered: all of it is thought. So is an end of text
+    that follows nothing; one that follows something belongs to it.
+
+    Args:
+        starts: In which character each token starts.
+        action: What was read in the text.
+    """
+    if isinstance(action, Invalid) or not action.spans:
+        return [THINK] * len(starts)
+    roles, spans, i = [], action.spans, 0
+    for start in starts:
+        while i + 1 < len(spans) and start >= spans[i].end:
+            i += 1
+        roles.append(ROLES[spans[i].role])
+    return roles
