@@ -66,11 +66,18 @@ def test_each_is_the_same_as_a_single_one(kwargs: dict[str, Any], seed: int) -> 
             assert obs[i].tobytes() == first.tobytes() and obs.dtype == first.dtype
             assert tuple(infos["action_mask"][i].tolist()) == info["action_mask"]
         done, shown, recall = [False] * n, [[] for _ in range(n)], [0.0] * n
-        while not all(done):
+        ends: list[Any] = [()] * n
+        for _ in range(envs.task.max_rounds + 1):  # all have ended before the last of these
             actions = random_actions(envs, rng, keep=0.5 * rng.random())
             obs, rewards, terminations, truncations, infos = envs.step(actions)
             for i, env in enumerate(singles):
                 if done[i]:
+                    assert (
+                        terminations[i],
+                        truncations[i],
+                        infos["stop_reason"][i],
+                        obs[i].tobytes(),
+                    ) == ends[i]
                     assert rewards[i] == infos["outcome"][i] == infos["shaping"][i] == infos["found"][i] == 0
                     assert not infos["invalid"][i]
                     continue
@@ -91,6 +98,7 @@ def test_each_is_the_same_as_a_single_one(kwargs: dict[str, Any], seed: int) -> 
                 assert infos["recall"][i] == recall[i]
                 assert infos["found"][i] == pytest.approx(found * envs.layout.objectives * envs.layout.hops)
                 if done[i]:
+                    ends[i] = (terminated, truncated, info["stop_reason"], o.tobytes())
                     score = info["score"]
                     assert (infos["em"][i], infos["success"][i]) == (score.em, score.em_all)
                 shown[i] += [hit.text for hit in info["retrieved"] if hit.text not in shown[i]]

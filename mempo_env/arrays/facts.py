@@ -46,7 +46,7 @@ class ToySpec(Struct, frozen=True):
         for name in ("questions", "facts", "hops"):
             at_least_one(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise ConfigError(f"seed: wanted a whole number of at least 0, got {self.seed!r}")
+            raise ConfigError(f"seed of a world: wanted a whole number of at least 0, got {self.seed!r}")
         if self.questions < 10:
             raise ConfigError(
                 f"questions: wanted at least 10, so that every split has 2, got {self.questions}"

@@ -109,47 +109,32 @@ def advance(
         actions_NK: An action each; those of ended episodes are ignored.
         noise: Replaces articles found (-1: none) by random ones, where the retriever is noisy.
     """
-    world, layout, rows = task.world, task.layout, np.arange(len(actions_NK))
-    live_N, search_N = state.ended_N == RUNNING, actions_NK[:, layout.operation] == SEARCH
-    objects_NV = world.object_M[state.view_NV]
-    keep_NV = (actions_NK[:, layout.keep] == 1) & (state.view_NV >= 0)
-    kept_N = keep_NV.sum(axis=1)
-    entities_NE = np.concatenate([world.subject_Q[state.asked_Nn], objects_NV], axis=1)
-    target_N = entities_NE[rows, actions_NK[:, layout.entity]]
-    nameless_N = (target_N < 0) | (target_N >= world.names)
-    chosen_Nn = actions_NK[:, layout.candidates]
-    facts_Nn = np.append(state.view_NV, np.full((len(rows), 1), -1), axis=1)[rows[:, None], chosen_Nn]
-    empty_N = (facts_Nn[:, 0] < 0) & (chosen_Nn[:, 0] < layout.view) & (layout.objectives == 1)
-    invalid_N = live_N & ((kept_N > layout.capacity) | np.where(search_N, nameless_N, empty_N))
+    world, layout = task.world, task.layout
+    chosen, live_N = _read(task, state, actions_NK), state.ended_N == RUNNING
+    invalid_N = live_N & chosen.invalid_N
     valid_N = live_N & ~invalid_N
-    written_N, searching_N, answering_N = (
-        valid_N & (state.rounds_N > 0),
-        valid_N & search_N,
-        valid_N & ~search_N,
-    )
+    searching_N, answering_N = valid_N & chosen.search_N, valid_N & ~chosen.search_N
+    written_N, kept_N = valid_N & (state.rounds_N > 0), (chosen.kept_NV >= 0).sum(axis=1)
 
-    memory_Nc = _packed(np.where(keep_NV, state.view_NV, -1))[:, : layout.capacity]
-    memory_Nc = np.where(valid_N[:, None], memory_Nc, state.memory_Nc)
-    words_N = np.where(written_N, np.maximum(FACT_WORDS * kept_N, 1), state.words_N)
-    article_N = noise(np.where(searching_N, world.article_of_W[target_N], -1))
-    hit_N1 = article_N[:, None] >= 0
-    new_N = hit_N1[:, 0] & ~(state.shown_NR == article_N[:, None]).any(axis=1)
-    found_N = new_N & (state.asked_Nn == world.question_of_A[article_N][:, None]).any(axis=1)
-    article_NF = np.where(hit_N1, world.article_AF[article_N], -1)
+    memory_Nc = np.where(valid_N[:, None], _packed(chosen.kept_NV)[:, : layout.capacity], state.memory_Nc)
+    article_N = noise(np.where(searching_N, world.article_of_W[chosen.target_N], -1))
+    article_NF = np.where(article_N[:, None] >= 0, world.article_AF[article_N], -1)
     known_NF = (article_NF[:, :, None] == memory_Nc[:, None]).any(axis=2)
     view_NV = _packed(np.concatenate([memory_Nc, np.where(known_NF, -1, article_NF)], axis=1))
+    new_N = (article_N >= 0) & ~(state.shown_NR == article_N[:, None]).any(axis=1)
+    found_N = new_N & (state.asked_Nn == world.question_of_A[article_N][:, None]).any(axis=1)
     shown_NR = state.shown_NR.copy()
     shown_NR[new_N, (state.shown_NR[new_N] >= 0).sum(axis=1)] = article_N[new_N]
 
     rounds_N = state.rounds_N + live_N
-    right_Nn = (world.object_M[facts_Nn] == world.answer_Q[state.asked_Nn]) & answering_N[:, None]
+    right_Nn = (chosen.answer_Nn == world.answer_Q[state.asked_Nn]) & answering_N[:, None]
     out_N = live_N & ~answering_N & (rounds_N == task.max_rounds)
     after = State(
         asked_Nn=state.asked_Nn,
         view_NV=np.where(live_N[:, None], view_NV, state.view_NV),
         memory_Nc=memory_Nc,
-        words_N=words_N,
-        searched_N=np.where(live_N, np.where(searching_N, target_N, -1), state.searched_N),
+        words_N=np.where(written_N, np.maximum(FACT_WORDS * kept_N, 1), state.words_N),
+        searched_N=np.where(live_N, np.where(searching_N, chosen.target_N, -1), state.searched_N),
         rounds_N=rounds_N,
         shown_NR=shown_NR,
         gold_N=state.gold_N + found_N,
@@ -157,6 +142,33 @@ def advance(
         em_N=np.where(answering_N, right_Nn.mean(axis=1), state.em_N),
     )
     return after, _pay(task.reward, after, right_Nn, invalid_N, written_N, answering_N | out_N, found_N)
+
+
+class _Choices(NamedTuple):
+    """What actions choose: facts kept (-1: none), word searched for, words answered, and whether they may."""
+
+    kept_NV: Ints
+    search_N: Flags
+    target_N: Ints
+    answer_Nn: Ints
+    invalid_N: Flags
+
+
+def _read(task: Task, state: State, actions_NK: Ints) -> _Choices:
+    """Read the actions as the text environment reads their texts."""
+    world, layout, rows_N1 = task.world, task.layout, np.arange(len(actions_NK))[:, None]
+    kept_NV = np.where(actions_NK[:, layout.keep] == 1, state.view_NV, -1)
+    search_N = actions_NK[:, layout.operation] == SEARCH
+    objects_NV, given_Nn = world.object_M[state.view_NV], actions_NK[:, layout.candidates]
+    entities_NE = np.concatenate([world.subject_Q[state.asked_Nn], objects_NV], axis=1)
+    target_N = entities_NE[rows_N1[:, 0], actions_NK[:, layout.entity]]
+    nameless_N = (target_N < 0) | (target_N >= world.names)
+    unknown_Nn = given_Nn == layout.view
+    answer_Nn = np.where(unknown_Nn, -1, objects_NV[rows_N1, np.where(unknown_Nn, 0, given_Nn)])
+    empty_N = (answer_Nn < 0) & ~unknown_Nn & (layout.objectives == 1)
+    overfull_N = (kept_NV >= 0).sum(axis=1) > layout.capacity
+    invalid_N = overfull_N | np.where(search_N, nameless_N, empty_N[:, 0])
+    return _Choices(kept_NV, search_N, target_N, answer_Nn, invalid_N)
 
 
 def _packed(facts_BX: Ints) -> Ints:
