@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 from mempo_trainers import credit
 from mempo_trainers.config import Config
 from mempo_trainers.metrics import row
-from mempo_trainers.policies.base import Policy, Rollouts
+from mempo_trainers.policies.base import Policy
 from mempo_trainers.run import Run
-from mempo_trainers.scores import needed, scored
+from mempo_trainers.sample import Draw, sample
 from mempo_trainers.update import update
 
 
-def grpo(policy: Policy, draw: Callable[[int, int], Rollouts], config: Config, run: Run) -> None:
+def grpo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
     """Train a policy, whatever it is: a pointer network, a table, a language model.
 
     Args:
         policy: Learns in place.
-        draw: Gives the rollouts of (step, attempt), played by the policy as it is then.
+        draw: Gives rollouts, played by the policy as it is then.
         config: Settings; `config.credit` names the estimator.
         run: Takes the metrics and the checkpoints, and knows where to go on.
     """
     estimate = credit.make(config.credit, **config.credit_options)
-    needs = needed(config.credit, config.credit_options)
     reference = copy.deepcopy(policy) if config.kl else None
     for step in run.steps(policy, config.steps, config.checkpoint_every):
-        rollouts = scored(policy, draw(step, 0), needs)
+        rollouts, waste = sample(policy, draw, estimate, config, step)
         advantages = estimate(rollouts.data)
         told = update(policy, rollouts, advantages.advantages_BK, config, step, reference)
-        run.log(step, **row(rollouts, advantages, config), **told)
+        run.log(step, **row(rollouts, advantages, config), **waste, **told)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -17,6 +16,7 @@ from mempo_trainers.credit.result import Credit
 from mempo_trainers.metrics import row
 from mempo_trainers.policies.base import Policy, Rollouts
 from mempo_trainers.run import Run
+from mempo_trainers.sample import Draw
 from mempo_trainers.scores import needed, scored
 from mempo_trainers.update import Critic, update
 
@@ -24,7 +24,7 @@ CREDITS = {name: name for name in ("gae", "mempo", "placebo", "turn_level", "gig
 """Estimators whose part beside the outcome can be added to GAE; "gae" alone is plain PPO."""
 
 
-def ppo(policy: Policy, draw: Callable[[int, int], Rollouts], config: Config, run: Run) -> None:
+def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
     """Train a policy with a critic; the arguments are those of `grpo`.
 
         A_k = whitened GAE + what the estimator gives beside the outcome (for `mempo`: A^mem on memory tokens)
@@ -36,8 +36,8 @@ def ppo(policy: Policy, draw: Callable[[int, int], Rollouts], config: Config, ru
     beside = None if name == "gae" else credit.make(name, **config.credit_options)
     reference = copy.deepcopy(policy) if config.kl else None
     for step in run.steps(policy, config.steps, config.checkpoint_every):
-        rollouts = scored(policy, draw(step, 0), needed(name, config.credit_options))
-        rollouts = _valued(policy, rollouts)
+        drawn = draw(step, 0, config.questions)
+        rollouts = _valued(policy, scored(policy, drawn, needed(name, config.credit_options)))
         general = gae(rollouts.data)
         advantages = _whitened(rollouts, general)
         if beside is not None:

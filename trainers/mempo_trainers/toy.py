@@ -11,7 +11,7 @@ import torch
 from msgspec import Struct
 
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
-from mempo_env.errors import ConfigError, ResultsError
+from mempo_env.errors import ResultsError
 from mempo_env.files import atomic_file
 from mempo_env.rewards import OutcomeKind, RewardConfig
 from mempo_env.types import Split
@@ -64,10 +64,10 @@ class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             retriever_noise=self.noise,
         )
 
-    def make_policy(self, envs: SearchQAArrayVectorEnv, config: Config) -> ArrayPolicy:
+    def make_policy(self, config: Config) -> ArrayPolicy:
         """The untrained policy of a run."""
         return ArrayPolicy(
-            envs.layout,
+            self.envs(1).layout,
             self.policy,
             learning_rate=config.learning_rate,
             max_grad_norm=config.max_grad_norm,
@@ -75,28 +75,34 @@ class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class Draw:
-    """Rollouts by number: those of a step are the same whenever they are asked for.
+class ToyDraw:
+    """Rollouts by number: those of a step are the same whenever the same policy is asked for them.
 
     Args:
         policy: Who plays.
-        envs: Its environments: groups of `rollouts` copies of a question.
+        task: What is played.
         rollouts: Rollouts of each question, G.
         seed: Of the run.
+        split: Whose questions.
     """
 
-    def __init__(self, policy: ArrayPolicy, envs: SearchQAArrayVectorEnv, rollouts: int, seed: int) -> None:
-        if envs.num_envs % rollouts:
-            raise ConfigError(f"wanted a multiple of {rollouts} environments, got {envs.num_envs}")
-        self.policy, self.envs, self.group, self.seed = policy, envs, rollouts, seed
+    def __init__(
+        self, policy: ArrayPolicy, task: Toy, rollouts: int, seed: int, split: Split = "train"
+    ) -> None:
+        self.policy, self.task, self.group, self.seed, self.split = policy, task, rollouts, seed, split
+        self._envs: dict[int, SearchQAArrayVectorEnv] = {}
 
-    def __call__(self, step: int, attempt: int = 0) -> Rollouts:
+    def __call__(self, step: int, attempt: int, questions: int) -> Rollouts:
         """The rollouts of a step; of another `attempt` where the first ones were not enough."""
+        size = questions * self.group
+        if size not in self._envs:
+            self._envs[size] = self.task.envs(size, self.split)
+        envs = self._envs[size]
         chance = np.random.default_rng([self.seed, step, attempt])
-        ids = draw_questions(self.envs, self.envs.num_envs // self.group, chance)
+        ids = np.repeat(draw_questions(envs, questions, chance), self.group).tolist()
         seed = int(chance.integers(1 << 31))
         generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))
-        return rollouts(self.policy, self.envs, np.repeat(ids, self.group).tolist(), generator, seed)
+        return rollouts(self.policy, envs, ids, generator, seed)
 
 
 def draw_questions(envs: SearchQAArrayVectorEnv, number: int, chance: np.random.Generator) -> Sequence[str]:
@@ -113,8 +119,8 @@ def evaluate(
     task: Toy, policy: ArrayPolicy, seed: int, split: Split = "test", episodes: int = EPISODES
 ) -> dict[str, float]:
     """Play new episodes of a split, a question (or set of objectives) each, as the policy samples them."""
-    rollouts = Draw(policy, task.envs(episodes, split), 1, seed)(0)
-    return {"success": float(rollouts.success_N.mean()), **rollouts.extra, "episodes": episodes}
+    played = ToyDraw(policy, task, 1, seed, split)(0, 0, episodes)
+    return {"success": float(played.success_N.mean()), **played.extra, "episodes": episodes}
 
 
 def train(task: Toy, config: Config, out: Path) -> dict[str, float]:
@@ -122,12 +128,12 @@ def train(task: Toy, config: Config, out: Path) -> dict[str, float]:
     from mempo_trainers.grpo import grpo
     from mempo_trainers.ppo import ppo
 
-    envs = task.envs(config.questions * config.rollouts)
-    policy = task.make_policy(envs, config)
+    policy = task.make_policy(config)
+    draw = ToyDraw(policy, task, config.rollouts, config.seed)
     settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
     with Run(out, settings) as run:
         loop = {"grpo": grpo, "ppo": ppo}[config.algo]
-        loop(policy, Draw(policy, envs, config.rollouts, config.seed), config, run)
+        loop(policy, draw, config, run)
         result = evaluate(task, policy, config.seed)
         with atomic_file(out / RESULT) as file:
             file.write(msgspec.json.format(msgspec.json.encode(result)))
@@ -141,6 +147,6 @@ def restore(out: Path) -> tuple[Toy, Config, ArrayPolicy]:
         task, config = msgspec.convert(settings["task"], Toy), msgspec.convert(settings["config"], Config)
     except (KeyError, msgspec.ValidationError) as error:
         raise ResultsError(f"{out / SETTINGS}: wanted the settings of a toy run: {error}") from None
-    policy = task.make_policy(task.envs(1), config)
+    policy = task.make_policy(config)
     load(out, policy)
     return task, config, policy

@@ -37,7 +37,7 @@ class Rollouts(Struct, frozen=True, eq=False):
     Attributes:
         data: The arrays, without the scores that a policy gives (`with_scores` adds them).
         contexts: What the policy saw before each of the B segments, in the policy's own form; it can be
-            indexed by an array of segments.
+            indexed by an array of segments, and two can be added. So can views.
         responses: What it wrote.
         memory_views: For each of the R rounds the question and the memory in force, in the policy's own form,
             to be scored; None where a policy cannot be asked.
