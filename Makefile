@@ -23,7 +23,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-speed: $(VENV)/.dev  ## side by side with skyrl-gym and gem-llm, each in its own environment
+speed: $(VENV)/.dev  ## side by side with skyrl-gym, gem-llm and verl, each in its own environment
 	$(BIN)/python -m mempo_benchmarks.speed --out $(RUNS)/speed
 
 parity:  ## losses and advantages beside verl's and TRL's own functions, in an environment of their own

@@ -15,9 +15,19 @@ import msgspec
 import pytest
 
 from mempo_benchmarks.speed import __main__ as speed
-from mempo_benchmarks.speed import parts
-from mempo_benchmarks.speed.peers import HOST, PEERS, PeerError, Recipe, System, installed, order, ours
-from mempo_benchmarks.speed.players import play_mempo
+from mempo_benchmarks.speed import credit, parts
+from mempo_benchmarks.speed.peers import (
+    HOST,
+    PEERS,
+    TRAINERS,
+    PeerError,
+    Recipe,
+    System,
+    installed,
+    order,
+    ours,
+)
+from mempo_benchmarks.speed.players import play_credit, play_mempo
 from mempo_benchmarks.speed.report import Part, Spread, ratio, table
 from mempo_benchmarks.speed.server import CALL_S, QUERY_S, Slow, running
 from mempo_benchmarks.speed.work import row, write_searches
@@ -228,14 +238,17 @@ def test_the_comparison_runs_without_peers(
 ) -> None:
     monkeypatch.setattr(speed, "PASSAGES", 300)
     monkeypatch.setattr(speed, "ENVIRONMENTS", 4)
+    monkeypatch.setattr(credit, "QUESTIONS", 2)
+    monkeypatch.setattr(credit, "TOKENS", 16)
     monkeypatch.setattr(speed, "installed", _refuse)
     arguments = ["--out", str(tmp_path), "--repetitions", "1", "--episodes", "20", "--searches", "10"]
     assert speed.main(arguments) == 0
     text = capsys.readouterr().out
     assert text == (tmp_path / "speed.md").read_text()
-    assert "Without skyrl-gym: no network" in text and "Without gem-llm: no network" in text
+    for name in (*PEERS, *TRAINERS):
+        assert f"Without {name}: no network" in text
     held = json.loads((tmp_path / "speed.json").read_text())
-    assert len(held["parts"]) == 7
+    assert len(held["parts"]) == 8
     assert all(times for part in held["parts"] for times in part["seconds"].values())
     assert "tantivy" in held["systems"][0]["versions"]
 
@@ -256,6 +269,30 @@ def test_peers_do_the_same_work(name: str, tmp_path: Path) -> None:
         assert parts._player(peer, "play", searches, 1, 1, url=url + parts._path(peer))()
     with running("slow") as url:
         assert parts._crowd(peer, "search_each", [["a", "b"], ["c", "d"]], url + parts._path(peer))()
+
+
+@pytest.mark.slow
+def test_verl_gets_the_same_batch_and_gives_the_same_advantages(tmp_path: Path) -> None:
+    folder = cache_folder() / "speed" / TRAINERS["verl"].bare[0].replace("==", "-")
+    if not (folder / "requirements.json").is_file():
+        pytest.skip("verl is not installed: `python -m mempo_benchmarks.speed` does it")
+    alone, batch = tmp_path / "alone.npz", tmp_path / "batch.npz"
+    credit.write_batch(alone, 1, 8)
+    credit.write_batch(batch, 2, 8)
+    mine, verl = msgspec.structs.replace(ours(), player=credit.PLAYER), installed("verl")
+    credit._agree(mine, verl, alone)
+    with pytest.raises(PeerError, match="its advantages are not ours"):  # it takes statistics over segments
+        credit._agree(mine, verl, batch)
+    assert credit._timed(verl, "grpo_vectorized", batch)()
+
+
+@pytest.mark.parametrize("estimator", credit.ESTIMATORS)
+def test_the_batch_of_the_speed_comparison_has_advantages(estimator: str, tmp_path: Path) -> None:
+    batch = tmp_path / "batch.npz"
+    credit.write_batch(batch, 3, 8)
+    first = play_credit.first_tokens(str(batch), estimator)
+    assert len(first) == credit.QUESTIONS * credit.ROLLOUTS * 3 and any(first)
+    assert play_credit.advantages(str(batch), estimator)() == pytest.approx(first[0])
 
 
 def test_the_host_knows_the_standard_library_only() -> None:

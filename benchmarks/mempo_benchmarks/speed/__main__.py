@@ -1,4 +1,4 @@
-"""How fast the environment is, side by side with skyrl-gym and gem-llm in one run.
+"""How fast the environment and the advantages are, beside skyrl-gym, gem-llm and verl in one run.
 
     python -m mempo_benchmarks.speed --out DIR
 
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from mempo_benchmarks.speed import parts
-from mempo_benchmarks.speed.peers import PEERS, PeerError, System, installed, ours
+from mempo_benchmarks.speed import credit, parts
+from mempo_benchmarks.speed.peers import PEERS, TRAINERS, PeerError, System, installed, ours
 from mempo_benchmarks.speed.report import Part, table
 from mempo_benchmarks.speed.work import row, write_searches
 from mempo_env.errors import MempoError
@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--repetitions", type=int, default=7, help="runs of every system, in turn")
     parser.add_argument("--episodes", type=int, default=1_500, help="episodes that answer at once")
     parser.add_argument("--searches", type=int, default=300, help="episodes that search, at most 3,000")
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS), metavar="NAME")
+    peers = [*PEERS, *TRAINERS]
+    parser.add_argument("--peers", nargs="*", choices=peers, default=peers, metavar="NAME")
     options = parser.parse_args(argv)
     try:
         text = compare(options)
@@ -75,6 +76,8 @@ def compare(options: argparse.Namespace) -> str:
 
 def measure(options: argparse.Namespace, systems: Sequence[System]) -> list[Part]:
     """All parts, one after the other."""
+    trainers = [systems[0], *(system for system in systems if system.name in TRAINERS)]
+    systems = [system for system in systems if system.name not in TRAINERS]
     asked = list(synthetic().split("train"))[: WARM + options.episodes]
     right = [row(question) for question in asked]
     half = [row(question, right=i % 2 == 0) for i, question in enumerate(asked)]
@@ -90,6 +93,8 @@ def measure(options: argparse.Namespace, systems: Sequence[System]) -> list[Part
         measured += [parts.searching(searches, folder, WARM, times, systems)]
     say("many environments at once")
     measured += [parts.crowding(ENVIRONMENTS, 6, times, systems)]
+    say("advantages")
+    measured += [credit.advantages(times, trainers)]
     say("starting")
     return [*measured, *parts.starting(times, systems)]
 

@@ -47,12 +47,16 @@ class System(Struct, frozen=True):
 
 
 class Recipe(Struct, frozen=True):
-    """How to install a peer: what pip is given, player and imports as in `System`, versions to tell."""
+    """How to install a peer: what pip is given, player and imports as in `System`, versions to tell.
+
+    `bare` is installed without what it asks for, before the rest.
+    """
 
     requirements: tuple[str, ...]
     player: str
     imports: str
     told: tuple[str, ...]
+    bare: tuple[str, ...] = ()
 
 
 PEERS = {
@@ -74,6 +78,24 @@ PEERS = {
     ),
 }
 
+TRAINERS = {
+    "verl": Recipe(
+        (
+            "torch==2.13.0",
+            "transformers==5.10.4",
+            "tensordict==0.10.0",
+            "ray==2.60.0",
+            "omegaconf==2.4.0",
+            "codetiming==1.4.0",
+        ),
+        "play_verl",
+        "verl.trainer.ppo.core_algos",
+        ("verl", "torch", "numpy"),
+        bare=("verl==0.9.1",),  # what it asks for is a GPU's
+    ),
+}
+"""Peers whose advantages are compared, not their environments."""
+
 
 def ours() -> System:
     """Our own system, in this environment."""
@@ -89,12 +111,14 @@ def installed(name: str) -> System:
     Raises:
         PeerError: if it cannot be installed, or does not start.
     """
-    recipe = PEERS[name]
-    folder = cache_folder() / "speed" / recipe.requirements[0].replace("==", "-")
+    recipe = (PEERS | TRAINERS)[name]
+    folder = cache_folder() / "speed" / (recipe.bare + recipe.requirements)[0].replace("==", "-")
     python, note = folder / "bin" / "python", folder / "requirements.json"
-    wanted = json.dumps([*recipe.requirements, sys.version])
+    wanted = json.dumps([*recipe.bare, *recipe.requirements, sys.version])
     if not note.is_file() or note.read_text() != wanted:
         venv.create(folder, clear=True, with_pip=True)
+        if recipe.bare:
+            _run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", *recipe.bare])
         _run([str(python), "-m", "pip", "install", "--quiet", *recipe.requirements])
         with atomic_file(note) as out:  # last: without it the folder is made anew
             out.write(wanted.encode())
