@@ -19,7 +19,7 @@ def needed(credit: str, options: Mapping[str, Any]) -> frozenset[str]:
     """The scores that an estimator computes its advantages from, as fields of `Trajectories`."""
     memory = (_MEMORY, *_BASELINE.get(str(options.get("baseline", "full")), ()))
     gain = (_SEEN, _HISTORY, _PRIOR)
-    names = {"mempo": memory, "placebo": memory, "spread": memory, "igpo": gain}
+    names = {"mempo": memory, "placebo": memory, "spread": memory, "igpo": gain, "mempo_gain": memory + gain}
     return frozenset(names.get(credit, ()))
 
 

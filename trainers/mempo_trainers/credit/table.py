@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from mempo_env.errors import ConfigError, lookup
-from mempo_trainers.credit import attribution, memory, outcome, returns, turn
+from mempo_trainers.credit import attribution, combined, memory, outcome, returns, turn
 from mempo_trainers.credit.data import Trajectories
 from mempo_trainers.credit.result import Credit
 
@@ -28,6 +28,7 @@ CREDITS: Mapping[str, Callable[..., Credit]] = {
     "gigpo": turn.gigpo,
     "igpo": turn.igpo,
     "gae": returns.gae,
+    "mempo_gain": combined.mempo_gain,
     "placebo": memory.placebo,
     "spread": memory.spread,
 }
