@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeAlias
@@ -91,7 +91,10 @@ def mean_intervals(
         return [Interval(float(mean), None, None) for mean in mean_M]
     boot_BM = mean_M + _bootstrap_means(x_NM - mean_M, resamples, seed)
     boot_BM = boot_BM.clip(x_NM.min(axis=0), x_NM.max(axis=0))  # rounding may leave the range by a hair
-    return [_bca(x, boot, level) for x, boot in zip(x_NM.T, boot_BM.T, strict=True)]
+    return [
+        _bca(float(mean), d, boot, 1e-12 * float(np.abs(x).max()), level)
+        for mean, d, x, boot in zip(mean_M, (x_NM - mean_M).T, x_NM.T, boot_BM.T, strict=True)
+    ]
 
 
 def mean_interval(
@@ -133,6 +136,48 @@ def paired_differences(
     return mean_intervals(a_NM - b_NM, level, resamples, seed)
 
 
+def cluster_intervals(
+    cluster_S: ArrayLike,
+    statistic: Callable[[NDArray[np.int64]], Floats],
+    level: float = LEVEL,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> list[Interval]:
+    """M statistics of rows that come in clusters, with BCa bootstrap intervals; clusters are resampled.
+
+    The acceleration is the jackknife's: d = mean of the statistic without cluster i, minus it, for each i.
+    Resamples in which a statistic is NaN tell nothing and are left out, of it alone.
+
+    Args:
+        cluster_S: The cluster of each of S rows.
+        statistic: From the numbers of rows, which may come more than once, to M values.
+        level: Coverage wanted, in (0, 1).
+        resamples: Bootstrap resamples.
+        seed: Of the resampling.
+
+    Returns:
+        One interval a statistic; without bounds if there is one cluster, or nothing to tell them from.
+    """
+    _, number_S = np.unique(np.asarray(cluster_S), return_inverse=True)
+    rows = [np.flatnonzero(number_S == c) for c in range(int(number_S.max(initial=-1)) + 1)]
+    value_M, n, rng = statistic(np.arange(len(number_S))), len(rows), np.random.default_rng(seed)
+    if n < 2:
+        return [Interval(float(value), None, None) for value in value_M]
+    boot_BM = np.stack(
+        [statistic(np.concatenate([rows[c] for c in rng.integers(n, size=n)])) for _ in range(resamples)]
+    )
+    left_NM = np.stack([statistic(np.concatenate([*rows[:c], *rows[c + 1 :]])) for c in range(n)])
+    found = []
+    for value, boot_B, left_N in zip(value_M, boot_BM.T, left_NM.T, strict=True):
+        boot, left = boot_B[np.isfinite(boot_B)], left_N[np.isfinite(left_N)]
+        if not (np.isfinite(value) and len(boot) and len(left)):
+            found.append(Interval(float(value), None, None))
+        else:
+            tie = 1e-12 * float(np.abs(boot).max())
+            found.append(_bca(float(value), left.mean() - left, boot, tie, level))
+    return found
+
+
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Indices of the points (cost, gain) that no other one beats, ordered by cost.
 
@@ -166,20 +211,25 @@ def _counts(n: int, resamples: int, seed: int) -> tuple[NDArray[np.uint16], ...]
     return tuple(blocks)
 
 
-def _bca(x_N: Floats, boot_B: Floats, level: float) -> Interval:
-    mean = float(x_N.mean())
-    if np.ptp(x_N) == 0:
-        return Interval(mean, mean, mean)
-    d_N = x_N - mean
-    d_N /= np.abs(d_N).max()  # the scale does not matter, and its square may not underflow
-    # Equal means that were summed in another order differ by rounding: they count as ties.
-    tie = 1e-12 * float(np.abs(x_N).max())
-    below, above = (boot_B < mean - tie).mean(), (boot_B > mean + tie).mean()
+def _bca(value: float, d_N: Floats, boot_B: Floats, tie: float, level: float) -> Interval:
+    """The BCa interval of a statistic.
+
+    Args:
+        value: The statistic.
+        d_N: By how much the observations push it up, up to a factor: deviations, or jackknife influences.
+        boot_B: Its values in the resamples.
+        tie: Values that were summed in another order differ by rounding: this much counts as equal.
+        level: Coverage wanted.
+    """
+    if np.ptp(boot_B) <= tie and np.ptp(d_N) <= tie:
+        return Interval(value, value, value)
+    d_N = d_N / (np.abs(d_N).max() or 1.0)  # the scale does not matter, and its square may not underflow
+    below, above = (boot_B < value - tie).mean(), (boot_B > value + tie).mean()
     share = (below + 1.0 - above) / 2
     z0 = _NORMAL.inv_cdf(min(max(share, 0.5 / len(boot_B)), 1 - 0.5 / len(boot_B)))
-    a = float((d_N**3).sum() / (6 * (d_N**2).sum() ** 1.5))
+    a = float((d_N**3).sum() / (6 * (d_N**2).sum() ** 1.5)) if d_N.any() else 0.0
     tails = []
     for q in (_NORMAL.inv_cdf((1 - level) / 2), _NORMAL.inv_cdf((1 + level) / 2)):
         tails.append(_NORMAL.cdf(z0 + (z0 + q) / (1 - a * (z0 + q))))
     low, high = np.quantile(boot_B, tails)
-    return Interval(mean, float(low), float(high))
+    return Interval(value, float(low), float(high))

@@ -1,0 +1,1 @@
+"""What estimators of credit say of a run, side by side and against the true advantages."""
