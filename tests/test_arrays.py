@@ -297,7 +297,7 @@ def _continue(env: SearchQAArrayEnv, seed: int) -> list[Any]:
     while env.episode().stop_reason is None:
         obs, reward, _, _, info = env.step(random_action(rng, env.layout, answer=0.1))
         seen.append((obs.tobytes(), reward, info))
-    return [*seen, env.reset()[0].tobytes()]  # with the random numbers that are left
+    return [*seen, env.reset()[1]]  # with the random numbers that are left
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])

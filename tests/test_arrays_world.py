@@ -98,7 +98,7 @@ def test_distractors_are_of_two_kinds_and_numbers_are_unique(spec: ToySpec) -> N
         assert (len(own), len(others)) == (spec.facts // 2, (spec.facts - 1) // 2)
         assert len({f[1] for f in [needed, *own]}) == 1 + len(own)  # one object a relation
         assert all(f[1] == needed[1] and f[0] not in titles for f in others)
-        assert needed[0] == passage.title
+        assert needed[0] == passage.title and all(f[2] != passage.title for f in told)
     objects = [f[2] for told in facts for f in told]
     numbers = [o for o in objects if o.isdigit()]
     assert len(set(numbers)) == len(numbers) and all(len(number) == 5 for number in numbers)
