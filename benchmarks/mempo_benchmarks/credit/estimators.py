@@ -47,6 +47,7 @@ _ABOUT = {
     "gigpo": "outcome; returns against those from equal observations",
     "igpo": "information gain of the history, summed over what follows",
     "gae": "critic, lambda 0.95 a round",
+    "mempo_gain": "mempo; on calls: what the search adds to P(answer | history)",
     "placebo": "control: mempo's memory term, shuffled over rounds",
     "spread": "control: mempo's memory rewards, paid to the whole rollout",
 }

@@ -2,8 +2,8 @@
 
     A(s, a) = mean over M forks of R after (s, a) - mean over K forks of R after (s, a'),  a' ~ pi(. | s)
 
-s is the state before a round, a the whole set of facts that the round keeps; the rest of the round and all that
-follows is the policy's. R is `em_mean`, undiscounted. M = K: forks come in pairs.
+s is the state before a round, a the whole set of facts that the round keeps; the rest of the round and all
+that follows is the policy's. R is `em_mean`, undiscounted. M = K: forks come in pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK = 8_192
 """Pairs that are played together."""
 
 PRIOR = 4
-"""How many pairs of the average state's spread are mixed into that of each state before forks are allotted."""
+"""So many pairs of average spread are mixed into each state's own before forks are allotted."""
 
 SPLITS = 20
 """Random halvings of the forks that the reliability is averaged over."""
@@ -189,9 +189,8 @@ def _play(
         for start in range(0, len(rows_P), BLOCK):
             rows = rows_P[start : start + BLOCK]
             kept: list[Ints | None] = [group.kept_SV[rows], None]
-            taken, fresh = outcomes(
-                policy, group.envs.fork(rows.tolist()), group.contexts[rows], kept, chance
-            )
+            envs = group.envs.fork(rows.tolist())
+            taken, fresh = outcomes(policy, envs, group.contexts[rows], kept, chance)
             found.append((group.place_S[rows], taken, fresh))
             advance(len(rows))
     state_P, taken_P, fresh_P = (np.concatenate(parts) for parts in zip(*found, strict=True))

@@ -1,0 +1,56 @@
+"""`mempo credit`: what estimators of credit say of a run, side by side and against the truth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+LOG_WIDTH = 120  # columns of a table that goes to a file
+
+
+@app.callback()
+def credit() -> None:
+    """Look at estimators of credit: side by side on a rollout, or against the true advantages."""
+
+
+@app.command()
+def lab(
+    out: Annotated[Path, typer.Option(help="Folder of the results; an unfinished one is gone on with.")],
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(help="A run of `mempo train toy`, several for several stages; none: train three here."),
+    ] = None,
+    questions: Annotated[
+        int, typer.Option(help="Groups of rollouts; 12 operations of each are measured.")
+    ] = 24,
+    rollouts: Annotated[int, typer.Option(help="Rollouts of a group.")] = 8,
+    forks: Annotated[int, typer.Option(help="Pairs of forks of an operation, on average.")] = 192,
+    seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
+) -> None:
+    """Rank estimators by the true advantages of memory operations, measured by forking the environment."""
+    import torch
+    from rich.console import Console
+
+    from mempo_benchmarks.credit.lab import run_lab
+    from mempo_benchmarks.credit.reading import reading
+    from mempo_benchmarks.credit.report import PAGE, PLOT, lab_page, tables, write_plot
+    from mempo_benchmarks.credit.results import Plan
+    from mempo_benchmarks.report import write_page
+
+    torch.set_num_threads(1)  # the policies are so small that threads cost more than they give
+    plan = Plan(questions=questions, rollouts=rollouts, forks=forks, seed=seed)
+    found = run_lab(plan, run or [], out)
+    write_page(out / PAGE, lab_page(found))
+    drawn = write_plot(found, out / PLOT)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    console.print(*tables(found), sep="\n")
+    for title, sentences in reading(found):
+        console.print(title, style="bold")
+        for sentence in sentences:
+            console.print(f"- {sentence}")
+    typer.echo(f"lab: {out / PAGE}{f', {out / PLOT}' if drawn else ''}")

@@ -1,0 +1,203 @@
+"""A lab as tables for the terminal, as one self-contained page, and as a plot."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mempo_benchmarks.credit.reading import number, reading
+from mempo_benchmarks.credit.results import LEAST, Lab, Stage
+from mempo_benchmarks.stats import Interval
+from mempo_env.files import atomic_file
+from mempo_env.viewer import document, resource
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PAGE, PLOT = "lab.html", "lab.png"
+
+COLUMNS = (
+    ("rank", "rank correlation", "Spearman's rank correlation with the truth, over all operations."),
+    ("within", "within questions", "The same within each question, averaged over questions."),
+    ("gain", "above grpo", "Rank correlation minus that of grpo, paired."),
+    (
+        "wrong",
+        "wrong sign",
+        "Share of operations of known sign that get the other sign; 0 counts half, a coin has 0.5.",
+    ),
+    ("noise", "chance", "Share of its variance that is chance: the same operation in groups drawn anew."),
+    (
+        "gold",
+        "gold fact",
+        "Its advantage where a gold fact was kept minus where one was dropped, scaled to the truth.",
+    ),
+)
+"""Field of a row, heading, meaning."""
+
+METHOD = (
+    "True advantage: the mean of R over forks after the operation minus that over as many forks after "
+    "operations that the policy draws anew in the same state; R is the share of objectives answered "
+    "rightly, undiscounted, and the policy plays on unchanged. An operation is the whole set of facts a "
+    "round keeps; what an estimator says of it is its mean advantage over the segment's memory tokens. A "
+    "pair of forks shares the environment's seed and the policy's random numbers of every round; pairs "
+    "share nothing. Forks go where the spread is (Neyman, after a pilot). Intervals: 95 %, BCa bootstrap "
+    "over questions. Scaled: by one factor a row, so that its standard deviation is that of the true "
+    "advantages."
+)
+
+
+# --- The terminal -------------------------------------------------------------------------------------------
+
+
+def tables(lab: Lab) -> list[Table | str]:
+    """For each stage a line on the truth, the estimators, and their bias by round."""
+    found: list[Table | str] = []
+    for stage in lab.stages:
+        found += [lead(stage), _estimators(stage), _bias(stage)]
+    return found
+
+
+def lead(stage: Stage) -> str:
+    """A stage and its truth in a line."""
+    low, high = stage.fork_range
+    return (
+        f"{stage.name} ({stage.trained}) · em {stage.em:.2f}, success {stage.success:.2f} · "
+        f"{stage.operations} operations, {stage.pairs:,} pairs of forks ({low} to {high} each; independent "
+        f"ones would have taken {stage.saved:.1f} times as many) · true advantages: sd {stage.signal:.3f}, "
+        f"standard error {stage.se:.3f}, reliability {stage.reliability[0]:.2f} · a gold fact kept: "
+        f"{_cell(stage.gold, 3, '+', ' ')}"
+    )
+
+
+def _estimators(stage: Stage) -> Table:
+    rows = [
+        [row.name, *(_cell(getattr(row, key), *_style(key)) for key, _, _ in COLUMNS)] for row in stage.rows
+    ]
+    title = "Estimators against the truth"
+    if stage.reliability[0] < LEAST:
+        title += f" (no correlation: its reliability is {stage.reliability[0]:.2f}, below {LEAST})"
+    return _table(title, ["estimator", *(label for _, label, _ in COLUMNS)], rows)
+
+
+def _bias(stage: Stage) -> Table:
+    def cell(interval: Interval | None) -> str:
+        return "–" if interval is None else number(interval.value, 3, "+") + ("*" if clear(interval) else " ")
+
+    return _table(
+        "Bias by round, on the scale of R (*: the interval leaves 0 out)",
+        ["estimator", *(f"round {number}" for number in stage.rounds)],
+        [[row.name, *(cell(interval) for interval in row.bias)] for row in stage.rows],
+    )
+
+
+def clear(interval: Interval) -> bool:
+    """Whether the interval leaves 0 out."""
+    return interval.low is not None and interval.high is not None and interval.low * interval.high > 0
+
+
+def _style(key: str) -> tuple[int, str]:
+    return (3, "+") if key == "gold" else (2, "+" if key == "gain" else "")
+
+
+def _cell(interval: Interval | None, digits: int = 2, sign: str = "", line: str = "\n") -> str:
+    """The value, and its bounds in the line below."""
+    if interval is None:
+        return "–"
+    value = number(interval.value, digits, sign)
+    if interval.low is None or interval.high is None:
+        return value
+    return f"{value}{line}({number(interval.low, digits, sign)} to {number(interval.high, digits, sign)})"
+
+
+def _table(title: str, heads: list[str], rows: list[list[str]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    for i, head in enumerate(heads):
+        table.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+# --- The page -----------------------------------------------------------------------------------------------
+
+
+def lab_page(lab: Lab) -> str:
+    """The lab as an HTML document that needs no network."""
+    data: dict[str, Any] = {
+        "reading": reading(lab),
+        "method": METHOD,
+        "least": LEAST,
+        "plan": lab.plan,
+        "columns": [{"key": key, "label": label, "about": about} for key, label, about in COLUMNS],
+        "stages": lab.stages,
+    }
+    return page("Credit lab", "lab", msgspec.json.encode(data))
+
+
+def page(title: str, name: str, data: bytes) -> str:
+    """A page in the look of the reports: `name`.css and `name`.js over what they share."""
+    shared = files("mempo_benchmarks") / "page"
+    return document(
+        (shared / "report.html").read_text(encoding="utf-8"),
+        title=title,
+        style=resource("base.css")
+        + (shared / "report.css").read_text(encoding="utf-8")
+        + _part(f"{name}.css"),
+        script=resource("parts.js")
+        + (shared / "charts.js").read_text(encoding="utf-8")
+        + _part(f"{name}.js"),
+        data=data,
+    )
+
+
+@cache
+def _part(name: str) -> str:
+    return (files("mempo_benchmarks.credit") / "page" / name).read_text(encoding="utf-8")
+
+
+# --- The plot -----------------------------------------------------------------------------------------------
+
+
+def write_plot(lab: Lab, path: Path) -> bool:
+    """Rank correlations with their intervals, a panel for each stage; False without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    names = [row.name for row in lab.stages[0].rows]
+    figure = Figure(figsize=(3 + 3 * len(lab.stages), 1.2 + 0.27 * len(names)), layout="constrained")
+    axes = figure.subplots(1, len(lab.stages), sharey=True, sharex=True, squeeze=False)[0]
+    for stage, axis in zip(lab.stages, axes, strict=True):
+        axis.axvline(0, color="0.7", linewidth=1)
+        for y, row in enumerate(stage.rows):
+            if row.rank is not None:
+                bounds = [row.rank.low or row.rank.value, row.rank.high or row.rank.value]
+                axis.plot(bounds, [y, y], color="C0", linewidth=2)
+                axis.plot(row.rank.value, y, "o", color="C0", markersize=5)
+        title = f"{stage.name}: em {stage.em:.2f}, reliability {stage.reliability[0]:.2f}"
+        axis.set(title=title, yticks=range(len(names)), yticklabels=names)
+        axis.title.set_fontsize(10)
+        axis.grid(axis="x", alpha=0.3)
+        axis.set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel("rank correlation with the true advantage, 95 % interval", fontsize=10)
+    with atomic_file(path) as file:
+        figure.savefig(file, format="png", dpi=130)
+    return True
