@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import msgspec
 import torch
 
 from mempo_env.errors import ResultsError
-from mempo_env.files import atomic_file
+from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
 from mempo_trainers.policies.base import Policy
 
@@ -32,16 +33,17 @@ class Run:
     Args:
         folder: Of the run; made if there is none.
         settings: All that decides what comes out; plain values.
+        board: Write the metrics for TensorBoard too, where it is installed.
 
     Raises:
         ResultsError: if another process writes to the run, or it was begun with other settings, or what is
             there cannot be read.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], board: bool = False) -> None:
         self.folder, self._use = folder, ExitStack()
         try:
-            self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})))
+            self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})), board)
         except BaseException:
             self._use.close()
             raise
@@ -52,7 +54,7 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self._use.close()
 
-    def _open(self, settings: bytes) -> None:
+    def _open(self, settings: bytes, board: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._metrics = self._use.enter_context((self.folder / METRICS).open("a+b"))
@@ -72,7 +74,7 @@ class Run:
         else:
             with atomic_file(file) as out:
                 out.write(settings)
-        self._board = _tensorboard(self.folder)
+        self._board = _tensorboard(self.folder) if board else None
         if self._board is not None:
             self._use.callback(self._board.close)
 
@@ -100,24 +102,29 @@ class Run:
     def _save(self, policy: Policy, step: int) -> None:
         os.fsync(self._metrics.fileno())
         buffer = io.BytesIO()
-        torch.save({"format": FORMAT, "step": step, "policy": policy.state_dict()}, buffer)
+        rows = digest(*read_rows(self.folder, whole=True))
+        torch.save({"format": FORMAT, "step": step, "rows": rows, "policy": policy.state_dict()}, buffer)
         with atomic_file(self.folder / CHECKPOINT) as file:
             file.write(buffer.getbuffer())
 
     def _resume(self, policy: Policy) -> int:
         """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""
-        done = 0
+        done, rows = 0, read_rows(self.folder, whole=False)
         if (self.folder / CHECKPOINT).exists():
             done = load(self.folder, policy)
-        rows = read_rows(self.folder, whole=False)
-        if len(rows) < done:
-            raise ResultsError(
-                f"{self.folder / METRICS}: wanted the rows of {done} steps, found {len(rows)}; it was "
-                "truncated or edited by hand: start anew in another folder"
-            )
+            self._check(rows[:done], done)
         self._metrics.truncate(sum(len(line) for line in rows[:done]))
         self._metrics.seek(0, os.SEEK_END)
         return done
+
+    def _check(self, rows: list[bytes], done: int) -> None:
+        """Refuse rows that are not those from which the checkpoint came."""
+        state = torch.load(self.folder / CHECKPOINT, weights_only=True)
+        if len(rows) < done or digest(*rows) != state.get("rows"):
+            raise ResultsError(
+                f"{self.folder / METRICS}: wanted the rows of {done} steps as they were written, found "
+                f"{len(rows)}, or others; it was truncated or edited by hand: start anew in another folder"
+            )
 
 
 def load(folder: Path, policy: Policy) -> int:
@@ -132,6 +139,9 @@ def load(folder: Path, policy: Policy) -> int:
             f"{file}: wanted a checkpoint, found none; train first: mempo train toy --out {folder}"
         )
     try:
+        with ZipFile(file) as parts:
+            if part := parts.testzip():
+                raise BadZipFile(f"{part} is damaged")
         state = torch.load(file, weights_only=True)
         policy.load_state_dict(state["policy"])
         return int(state["step"])
@@ -149,10 +159,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise ResultsError(
             f"{file}: wanted a training run, found none; make one: mempo train toy --out {folder}"
         )
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise ResultsError(f"{file}: {error}; was it edited by hand?") from None
+    return _object(str(file), file.read_bytes())
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -172,10 +179,7 @@ def read_rows(folder: Path, *, whole: bool) -> list[bytes]:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 break
-            try:
-                step = msgspec.json.decode(line, type=dict[str, Any]).get("step")
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ResultsError(f"{file}:{number}: {error}; was it edited by hand?") from None
+            step = _object(f"{file}:{number}", line).get("step")
             if step != number:
                 raise ResultsError(f"{file}:{number}: wanted the row of step {number}, got that of {step}")
             rows.append(line)
@@ -184,14 +188,18 @@ def read_rows(folder: Path, *, whole: bool) -> list[bytes]:
     return rows
 
 
+def _object(place: str, text: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except BAD_JSON as error:
+        raise ResultsError(f"{place}: {error}; was it edited by hand?") from None
+
+
 def _same(folder: Path, begun: bytes, now: bytes) -> None:
     """Refuse to go on with a run of other settings; says which differ."""
     if begun == now:
         return
-    try:
-        there, here = (_flat(msgspec.json.decode(text)) for text in (begun, now))
-    except msgspec.DecodeError as error:
-        raise ResultsError(f"{folder / SETTINGS}: {error}; was it edited by hand?") from None
+    there, here = (_flat(_object(str(folder / SETTINGS), text)) for text in (begun, now))
     differ = sorted(name for name in there | here if there.get(name) != here.get(name))
     told = "; ".join(f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ)
     raise ResultsError(

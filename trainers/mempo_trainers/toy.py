@@ -123,15 +123,18 @@ def evaluate(
     return {"success": float(played.success_N.mean()), **played.extra, "episodes": episodes}
 
 
-def train(task: Toy, config: Config, out: Path) -> dict[str, float]:
-    """Train a policy, or go on; returns what `evaluate` says of it, which is also written to the run."""
+def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str, float]:
+    """Train a policy, or go on; returns what `evaluate` says of it, which is also written to the run.
+
+    With `board` the metrics go to TensorBoard too, where that is installed.
+    """
     from mempo_trainers.grpo import grpo
     from mempo_trainers.ppo import ppo
 
     policy = task.make_policy(config)
     draw = ToyDraw(policy, task, config.rollouts, config.seed)
     settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
-    with Run(out, settings) as run:
+    with Run(out, settings, board) as run:
         loop = {"grpo": grpo, "ppo": ppo}[config.algo]
         loop(policy, draw, config, run)
         result = evaluate(task, policy, config.seed)

@@ -1,15 +1,15 @@
-"""Credit for both halves of a round: for memory what it tells, for a search what it finds."""
+"""Credit for both halves of a round: for memory what it tells, for a search what is found from it on."""
 
 from __future__ import annotations
 
 import msgspec
 import numpy as np
 
-from mempo_trainers.credit.data import CALL, Trajectories
+from mempo_trainers.credit.data import CALL, Flags, Floats, Ints, Trajectories
 from mempo_trainers.credit.memory import mempo
-from mempo_trainers.credit.normalise import EPS, FLOOR, standardise, statistics
+from mempo_trainers.credit.normalise import EPS, FLOOR
 from mempo_trainers.credit.result import Credit
-from mempo_trainers.credit.rounds import last
+from mempo_trainers.credit.rounds import last, to_go
 from mempo_trainers.credit.turn import gains
 
 
@@ -20,30 +20,34 @@ def mempo_gain(
     baseline: str = "full",
     weight: float = 1.0,
     gain: float = 1.0,
+    gamma: float = 1.0,
     ddof: int = 1,
     eps: float = EPS,
     floor: float = FLOOR,
 ) -> Credit:
-    """`mempo` for memory and answers, and for a search what it adds to the probability of the answer.
+    """`mempo` for memory and answers, and for a search the information that it and its successors bring.
 
-        g_{i,t} = P(Z | q, s_<=t) - P(Z | q, s_<t),  t = 1..T_i - 1
+        g_{i,t} = mean_j [ log P(Z_j | q, s_<=t) - log P(Z_j | q, s_<t) ],  t = 1..T_i - 1, in nats
+        G_{i,t} = sum_{s >= t} gamma^(s - t) g_{i,s}
         A_k     = A_i + 1[role(k) = mem, round t] weight A^mem_{i,t}
-                      + 1[role(k) = call, round t] gain (g_{i,t} - mean) / (std + eps)  over all (i, t < T_i)
+                      + 1[role(k) = call, round t] gain G_{i,t} / (sqrt(mean G^2) + eps)  over the question's t < T_i
 
     A memory term teaches what to keep and leaves what to search for to the outcome, which says nothing before
-    the first success. The gain of IGPO (arXiv 2510.14967), paid to the call that caused it alone and not
-    summed over later rounds, fills that gap. The combination is ours; docs/experiments.md shows it beside its
-    controls.
+    the first success. The gain is that of IGPO (arXiv 2510.14967) in nats, paid to calls alone. It is scaled
+    but not centred: to learn nothing has the natural worth 0, and centred gains teach to stop searching as
+    soon as the best articles are found. The sum over later rounds reaches a search that answers nothing by
+    itself but names the next one. The combination is ours; docs/experiments.md shows it beside its controls.
 
     Args:
         trajectories: With the scores that `mempo` needs, and `seen_logp_RJ`.
-        objectives: As for `mempo`.
-        baseline: As for `mempo`.
+        objectives: Of A^mem, as for `mempo`.
+        baseline: Of A^mem, as for `mempo`.
         weight: Of A^mem.
-        gain: Of the normalised gain.
+        gain: Of the scaled gain.
+        gamma: Discount a round.
         ddof: 1 or 0.
         eps: Added to stds.
-        floor: A pool with a smaller std gives 0.
+        floor: A pool whose spread is below it gives 0.
     """
     term = mempo(
         trajectories,
@@ -54,10 +58,19 @@ def mempo_gain(
         eps=eps,
         floor=floor,
     )
-    gain_R = gains(trajectories, objectives)
+    gain_R = gains(trajectories, "log")
     searched_R = ~np.isnan(gain_R) & ~last(trajectories) & ~trajectories.masked_N[trajectories.rollout_R]
-    question_R = trajectories.question_N[trajectories.rollout_R]
-    found = statistics(gain_R, question_R, searched_R, ddof)
-    call_B = (gain * standardise(found, eps, floor))[trajectories.round_B].astype(np.float32)
+    return_R = to_go(trajectories, np.where(searched_R, gain_R, 0.0), gamma)
+    scaled_R = _scaled(return_R, trajectories.question_N[trajectories.rollout_R], searched_R, eps, floor)
+    call_B = (gain * scaled_R)[trajectories.round_B].astype(np.float32)
     call_BK = (trajectories.roles_BK == CALL) & trajectories.mask_BK
     return msgspec.structs.replace(term, advantages_BK=term.advantages_BK + call_BK * call_B[:, None])
+
+
+def _scaled(values_R: Floats, group_R: Ints, keep_R: Flags, eps: float, floor: float) -> Floats:
+    """Values over the root mean square of their group; 0 where left out, and where that is below the floor."""
+    _, which_R = np.unique(group_R, return_inverse=True)
+    kept_R = np.where(keep_R, values_R, 0.0)
+    size_G = np.sqrt(np.bincount(which_R, kept_R**2) / np.maximum(np.bincount(which_R, keep_R), 1))
+    scaled_R: Floats = np.where(size_G[which_R] < floor, 0.0, kept_R / (size_G[which_R] + eps))
+    return scaled_R

@@ -1,0 +1,171 @@
+"""Many toy runs, each on disk as `mempo train toy` writes it, and what came of them."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from mempo_benchmarks.stats import Interval, mean_interval, mean_intervals
+from mempo_env.errors import ResultsError
+from mempo_env.progress import progress
+from mempo_trainers.config import Config
+from mempo_trainers.run import read_metrics
+from mempo_trainers.toy import RESULT, Toy
+
+SUCCESS = 0.9
+"""The share of episodes that must be right for a run to have learned."""
+WINDOW = 10
+"""Steps over which that share is taken while it learns."""
+BINS = 24
+"""Points of a curve."""
+
+
+class Arm(Struct, frozen=True):
+    """One way to train, repeated with several seeds.
+
+    Attributes:
+        name: What to call it; unique among the arms of its task.
+        group: The task that it is compared on.
+        task: The task.
+        config: The settings, but for the seed.
+    """
+
+    name: str
+    group: str
+    task: Toy
+    config: Config
+
+    def folder(self, out: Path, seed: int) -> Path:
+        """Where the run with a seed lies."""
+        return out / self.group / self.name / f"seed-{seed}"
+
+
+class Learned(Struct, frozen=True):
+    """What the runs of an arm came to, with intervals over seeds.
+
+    Attributes:
+        arm: Which.
+        success: On new episodes of the test split, after training.
+        seeds: How many runs.
+        reached: How many of them ended at `SUCCESS` or better there.
+        rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: never.
+        at: Rollouts at the points of the curve.
+        curve: Success while training, at each point.
+        seconds: Mean duration of the training steps of a run.
+    """
+
+    arm: Arm
+    success: Interval
+    seeds: int
+    reached: int
+    rollouts: tuple[int | None, ...]
+    at: tuple[int, ...]
+    curve: tuple[Interval, ...]
+    seconds: float
+
+    @property
+    def median(self) -> int | None:
+        """Median of `rollouts`, runs that never reach it counted as infinity; None if it is that."""
+        never = np.inf
+        middle = float(np.median([never if n is None else n for n in self.rollouts]))
+        return None if not np.isfinite(middle) else int(middle)
+
+
+def run_all(arms: Sequence[Arm], seeds: int, out: Path, jobs: int) -> None:
+    """Train what is not trained yet, several runs at a time; a killed sweep goes on where it was."""
+    todo = [(arm, seed) for seed in range(seeds) for arm in arms]
+    left = [(arm, seed) for arm, seed in todo if not (arm.folder(out, seed) / RESULT).exists()]
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with (
+        progress("runs", len(todo), len(todo) - len(left), unit="runs") as advance,
+        multiprocessing.get_context("spawn").Pool(jobs, initializer=_one_thread) as pool,
+    ):
+        for _ in pool.imap_unordered(_train, [(arm, seed, out) for arm, seed in left]):
+            advance(1)
+
+
+def learned(arm: Arm, seeds: int, out: Path) -> Learned:
+    """Read what the runs of an arm came to.
+
+    Raises:
+        ResultsError: if one is not finished.
+    """
+    folders = [arm.folder(out, seed) for seed in range(seeds)]
+    unfinished = [str(folder) for folder in folders if not (folder / RESULT).exists()]
+    if unfinished:
+        raise ResultsError(f"{unfinished[0]}: wanted a finished run; run the same command again")
+    final = [msgspec.json.decode((folder / RESULT).read_bytes())["success"] for folder in folders]
+    rows = [read_metrics(folder) for folder in folders]
+    success_ST = np.array([[row["success"] for row in run] for run in rows])
+    size = rows[0][0]["rollouts"]
+    edges = np.linspace(0, success_ST.shape[1], min(BINS, success_ST.shape[1]) + 1).astype(int)
+    binned = np.stack([success_ST[:, a:b].mean(1) for a, b in itertools.pairwise(edges)], 1)
+    return Learned(
+        arm=arm,
+        success=mean_interval(final),
+        seeds=seeds,
+        reached=sum(value >= SUCCESS for value in final),
+        rollouts=tuple(_reached(run, size) for run in success_ST),
+        at=tuple(int(b) * size for b in edges[1:]),
+        curve=tuple(mean_intervals(binned)),
+        seconds=float(np.mean([sum(row["seconds"] for row in run) for run in rows])),
+    )
+
+
+def area_difference(a: Arm, b: Arm, seeds: int, out: Path) -> Interval:
+    """Mean success over the whole training of one arm minus that of another, paired by seed."""
+    means = [
+        [np.mean([row["success"] for row in read_metrics(arm.folder(out, seed))]) for seed in range(seeds)]
+        for arm in (a, b)
+    ]
+    return mean_interval(np.subtract(means[0], means[1]))
+
+
+def by_group(results: Sequence[Learned]) -> dict[str, list[Learned]]:
+    """The results of each group, in the order of the arms."""
+    groups: dict[str, list[Learned]] = {}
+    for result in results:
+        groups.setdefault(result.arm.group, []).append(result)
+    return groups
+
+
+def told(interval: Interval) -> str:
+    """An estimate with its interval, as text."""
+    if interval.low is None or interval.high is None:
+        return f"{interval.value:.2f}"
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def table(results: Sequence[Learned], row: Callable[[Learned], tuple[str, ...]], head: Sequence[str]) -> str:
+    """A table in Markdown, a row for each result."""
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(row(result))} |" for result in results]
+    return "\n".join(lines)
+
+
+def _reached(success_T: NDArray[np.float64], size: int) -> int | None:
+    """Rollouts until the mean over a window of steps is high enough."""
+    window = np.convolve(success_T, np.ones(WINDOW) / WINDOW, "valid")
+    hits = np.flatnonzero(window >= SUCCESS - 1e-9)
+    return (int(hits[0]) + WINDOW) * size if len(hits) else None
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _train(work: tuple[Arm, int, Path]) -> None:
+    from mempo_trainers.toy import train
+
+    arm, seed, out = work
+    train(arm.task, msgspec.structs.replace(arm.config, seed=seed), arm.folder(out, seed), board=False)
