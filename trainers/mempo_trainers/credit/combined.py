@@ -30,7 +30,9 @@ def mempo_gain(
         g_{i,t} = mean_j [ log P(Z_j | q, s_<=t) - log P(Z_j | q, s_<t) ],  t = 1..T_i - 1, in nats
         G_{i,t} = sum_{s >= t} gamma^(s - t) g_{i,s}
         A_k     = A_i + 1[role(k) = mem, round t] weight A^mem_{i,t}
-                      + 1[role(k) = call, round t] gain G_{i,t} / (sqrt(mean G^2) + eps)  over the question's t < T_i
+                      + 1[role(k) = call, round t < T_i] gain G_{i,t} / (sqrt(mean G^2) + eps)
+
+    The mean is over all (i, t < T_i) of the question.
 
     A memory term teaches what to keep and leaves what to search for to the outcome, which says nothing before
     the first success. The gain is that of IGPO (arXiv 2510.14967) in nats, paid to calls alone. It is scaled
@@ -68,7 +70,7 @@ def mempo_gain(
 
 
 def _scaled(values_R: Floats, group_R: Ints, keep_R: Flags, eps: float, floor: float) -> Floats:
-    """Values over the root mean square of their group; 0 where left out, and where that is below the floor."""
+    """Values over the root mean square of their group; 0 where left out or where that is below the floor."""
     _, which_R = np.unique(group_R, return_inverse=True)
     kept_R = np.where(keep_R, values_R, 0.0)
     size_G = np.sqrt(np.bincount(which_R, kept_R**2) / np.maximum(np.bincount(which_R, keep_R), 1))
