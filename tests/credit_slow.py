@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from credit_help import Address, Rollout, Round
-from mempo_trainers.credit.data import MEM
+from mempo_trainers.credit.data import CALL, MEM
 
 Slow = Callable[..., dict[Address, float]]
 Rounds = dict[tuple[int, int], float]
@@ -191,9 +191,9 @@ def gigpo(rollouts: Sequence[Rollout], gamma: float = 0.95, weight: float = 1.0)
     return _all(rollouts, lambda at: a[at[0]] + weight * step[at[:2]])
 
 
-def gain(rollout: Rollout, t: int) -> float:
+def gain(rollout: Rollout, t: int, objectives: str = "arithmetic") -> float:
     before = rollout.prior if t == 0 else rollout.rounds[t].history
-    return probability(rollout.rounds[t].seen, "arithmetic") - probability(before, "arithmetic")
+    return probability(rollout.rounds[t].seen, objectives) - probability(before, objectives)
 
 
 def igpo(rollouts: Sequence[Rollout], gamma: float = 1.0) -> dict[Address, float]:
@@ -209,6 +209,26 @@ def igpo(rollouts: Sequence[Rollout], gamma: float = 1.0) -> dict[Address, float
         n, t = at[:2]
         later = range(t, len(rollouts[n].rounds))
         return sum(gamma ** (s - t) * z[n, s] for s in later) + rollouts[n].shaping
+
+    return _all(rollouts, number)
+
+
+def mempo_gain(rollouts: Sequence[Rollout], gamma: float = 1.0) -> dict[Address, float]:
+    sums: Rounds = {}
+    for n, rollout in enumerate(rollouts):
+        end = len(rollout.rounds) - 1
+        for t in range(0 if not rollout.masked else end, end):
+            sums[n, t] = sum(gamma ** (s - t) * gain(rollout, s, "log") for s in range(t, end))
+    squares = defaultdict(list)
+    for (n, _), total in sums.items():
+        squares[rollouts[n].question].append(total**2)
+    size = {question: math.sqrt(sum(x) / len(x)) for question, x in squares.items()}
+    base = mempo(rollouts)
+
+    def number(at: Address) -> float:
+        spread_ = size.get(rollouts[at[0]].question, 0.0)
+        searched = token_at(rollouts, at).role == CALL and at[:2] in sums and spread_ >= 1e-4
+        return base[at] + (sums[at[:2]] / (spread_ + 1e-6) if searched else 0.0)
 
     return _all(rollouts, number)
 

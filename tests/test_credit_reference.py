@@ -41,6 +41,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("gigpo", {"gamma": 0.5, "weight": 2.0}),
     ("igpo", {}),
     ("igpo", {"gamma": 0.9}),
+    ("mempo_gain", {}),
+    ("mempo_gain", {"gamma": 0.5}),
     ("reinforce_pp", {}),
     ("reinforce_pp", {"beta": 0.3}),
     ("gae", {}),
