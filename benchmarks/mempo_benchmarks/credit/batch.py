@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import torch
 from msgspec import Struct
@@ -22,7 +21,7 @@ class Batch(Struct, frozen=True, eq=False):
     """Groups of rollouts of different questions, with all that is needed to play them again.
 
     Attributes:
-        task: The task, with `em_mean` as its reward.
+        task: What is played.
         ids: The question (or objectives, joined by "+") of each of the N rollouts.
         seed: Environment i was reset with seed + i.
         rollouts: What was played.
@@ -51,8 +50,7 @@ class States(Struct, frozen=True, eq=False):
 
 
 def play_batch(task: Toy, policy: ArrayPolicy, questions: int, group: int, seed: int) -> Batch:
-    """Groups of `group` rollouts of `questions` questions of the train split, paid by `em_mean`."""
-    task = msgspec.structs.replace(task, reward="em_mean")
+    """Groups of `group` rollouts of `questions` questions of the train split."""
     envs, chance = task.envs(questions * group), np.random.default_rng([seed, 0])
     ids = np.repeat(draw_questions(envs, questions, chance), group).tolist()
     generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))

@@ -54,3 +54,35 @@ def lab(
         for sentence in sentences:
             console.print(f"- {sentence}")
     typer.echo(f"lab: {out / PAGE}{f', {out / PLOT}' if drawn else ''}")
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="The folder of a run of `mempo train toy`.")],
+    question: Annotated[
+        int | None, typer.Option(help="Only rollouts of this group, from 0; none: the most instructive one.")
+    ] = None,
+    reference: Annotated[str, typer.Option(help="Estimator that signs are held against.")] = "grpo",
+    seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page, too.")] = None,
+) -> None:
+    """Show one rollout of a run's policy with what all estimators say of each of its decisions."""
+    import torch
+    from rich.console import Console
+
+    from mempo_benchmarks.credit.report import show_page
+    from mempo_benchmarks.credit.show import toy_strips
+    from mempo_benchmarks.credit.strip_text import render
+    from mempo_benchmarks.report import write_page
+    from mempo_trainers.toy import restore
+
+    torch.set_num_threads(1)
+    task, config, policy = restore(run)
+    name = run.resolve().name
+    strips = toy_strips(task, config, policy, reference=reference, question=question, seed=seed, name=name)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    for line in render(strips, reference, console.width):
+        console.print(line, soft_wrap=True)
+    if html is not None:
+        write_page(html, show_page(strips, reference))
+        typer.echo(f"page: {html}")

@@ -11,6 +11,7 @@ import msgspec
 
 from mempo_benchmarks.credit.reading import number, reading
 from mempo_benchmarks.credit.results import LEAST, Lab, Stage
+from mempo_benchmarks.credit.strips import Strips
 from mempo_benchmarks.stats import Interval
 from mempo_env.files import atomic_file
 from mempo_env.viewer import document, resource
@@ -147,6 +148,12 @@ def lab_page(lab: Lab) -> str:
         "stages": lab.stages,
     }
     return page("Credit lab", "lab", msgspec.json.encode(data))
+
+
+def show_page(strips: Strips, reference: str) -> str:
+    """A rollout's strips as an HTML document that needs no network."""
+    data = {"reference": reference, **msgspec.structs.asdict(strips)}
+    return page(f"Credit of {strips.title}", "show", msgspec.json.encode(data))
 
 
 def page(title: str, name: str, data: bytes) -> str:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from mempo_benchmarks.credit import measures
@@ -35,8 +36,9 @@ CRITIC = 64
 
 
 def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: str, trained: str) -> Stage:
-    """Measure one policy."""
+    """Measure one policy, under `em_mean` whatever it was trained by."""
     start, seed = time.monotonic(), plan.seed
+    task = msgspec.structs.replace(task, reward="em_mean")
     batch = play_batch(task, policy, plan.questions, plan.rollouts, seed)
     segments_S = sample_segments(batch, STATES, seed)
     states = states_of(batch, segments_S)
