@@ -64,7 +64,7 @@ def _disagreement(batch: Batch, said: Advantages, reference: str) -> Floats:
     against_BK = (sign_MBK * np.sign(said[reference]) < 0).sum(0)
     split_BK = (sign_MBK > 0).sum(0) * (sign_MBK < 0).sum(0)
     score_B = (against_BK + split_BK / 1e4).sum(1).astype(np.float64)
-    found_N: Floats = np.bincount(batch.rollouts.data.rollout_B, weights=score_B, minlength=len(batch.ids))
+    found_N = np.bincount(batch.rollouts.data.rollout_B, score_B, len(batch.ids)).astype(np.float64)
     return found_N
 
 
