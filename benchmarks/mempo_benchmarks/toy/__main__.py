@@ -15,14 +15,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m mempo_benchmarks.toy", description=__doc__)
     parser.add_argument("what", choices=["claim", "map"])
     parser.add_argument("--out", type=Path, required=True, help="folder; an unfinished one is gone on with")
-    parser.add_argument("--seeds", type=int, default=None, help="10 for the claim, 5 for the map")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     args = parser.parse_args()
-    if args.what == "claim":
-        text = claim(args.out, args.seeds or 10, args.jobs)
-    else:
-        text = draw_map(args.out, args.seeds or 5, args.jobs)
-    sys.stdout.write(text)
+    run = {"claim": claim, "map": draw_map}[args.what]
+    sys.stdout.write(run(args.out, args.jobs))
 
 
 if __name__ == "__main__":

@@ -16,15 +16,14 @@ from mempo_trainers.config import Config
 from mempo_trainers.toy import Toy
 
 CREDITS = ("grpo", "mempo", "spread", "mempo_gain")
-STEPS = 160
+STEPS = 120
+SEEDS = 5
 ROLLOUTS = 64
 """Rollouts a step, whatever the size of a group."""
 
 TASKS: dict[str, Toy] = {
     "base": Toy(),
-    "objectives=1": Toy(objectives=1),
-    "objectives=2": Toy(objectives=2),
-    "objectives=6": Toy(objectives=6),
+    "2 questions": Toy(objectives=2),
     "1 question, 2 hops": Toy(objectives=1, hops=2),
     "1 question, 3 hops": Toy(objectives=1, hops=3),
     "2 questions, 2 hops": Toy(objectives=2, hops=2),
@@ -43,43 +42,43 @@ def arms() -> list[Arm]:
     """Every credit on every task, in groups of every size, and with the other mean over objectives."""
     base = Config(steps=STEPS)
     made = [
-        Arm(credit, name, task, msgspec.structs.replace(base, credit=credit))
+        Arm(credit, name, task, msgspec.structs.replace(base, credit=credit), SEEDS)
         for name, task in TASKS.items()
         for credit in CREDITS
     ]
     for name, size in GROUPS.items():
         config = msgspec.structs.replace(base, rollouts=size, questions=ROLLOUTS // size)
-        made += [Arm(c, name, Toy(), msgspec.structs.replace(config, credit=c)) for c in CREDITS]
+        made += [Arm(c, name, Toy(), msgspec.structs.replace(config, credit=c), SEEDS) for c in CREDITS]
     for name, task in (("geometric", Toy()), ("geometric, 2 questions, 2 hops", Toy(objectives=2, hops=2))):
         for credit in CREDITS:
             options: dict[str, str | float | bool] = {"objectives": "geometric"} if credit != "grpo" else {}
             config = msgspec.structs.replace(base, credit=credit, credit_options=options)
-            made.append(Arm(credit, name, task, config))
+            made.append(Arm(credit, name, task, config, SEEDS))
     return made
 
 
-def draw_map(out: Path, seeds: int, jobs: int) -> str:
+def draw_map(out: Path, jobs: int) -> str:
     """Run the map, write map.json and map.png, and return the table as Markdown."""
     from mempo_benchmarks.toy.plots import dots
 
     torch.set_num_threads(1)
     everything = arms()
-    run_all(everything, seeds, out, jobs)
-    groups = by_group([learned(arm, seeds, out) for arm in everything])
+    run_all(everything, out, jobs)
+    groups = by_group([learned(arm, out) for arm in everything])
     with atomic_file(out / "map.json") as file:
         file.write(msgspec.json.format(msgspec.json.encode(groups)))
     dots(groups, out / "map.png")
-    text = _table(groups, seeds, out)
+    text = _table(groups, out)
     with atomic_file(out / "map.md") as file:
         file.write(text.encode())
     return text
 
 
-def _table(groups: dict[str, list[Learned]], seeds: int, out: Path) -> str:
+def _table(groups: dict[str, list[Learned]], out: Path) -> str:
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     for name, results in groups.items():
         credit = {result.arm.name: result for result in results}
         cells = [f"{told(credit[c].success)}" for c in CREDITS]
-        difference = told(area_difference(credit["mempo"].arm, credit["spread"].arm, seeds, out))
+        difference = told(area_difference(credit["mempo"].arm, credit["spread"].arm, out))
         lines.append(f"| {name} | {' | '.join(cells)} | {difference} |")
     return "\n".join(lines) + "\n"

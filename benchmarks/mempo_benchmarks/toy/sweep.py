@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -36,16 +37,22 @@ class Arm(Struct, frozen=True):
         group: The task that it is compared on.
         task: The task.
         config: The settings, but for the seed.
+        seeds: How many runs, with the seeds 0, 1, ...
     """
 
     name: str
     group: str
     task: Toy
     config: Config
+    seeds: int
 
     def folder(self, out: Path, seed: int) -> Path:
         """Where the run with a seed lies."""
         return out / self.group / self.name / f"seed-{seed}"
+
+    def folders(self, out: Path) -> list[Path]:
+        """Where all its runs lie."""
+        return [self.folder(out, seed) for seed in range(self.seeds)]
 
 
 class Learned(Struct, frozen=True):
@@ -54,7 +61,6 @@ class Learned(Struct, frozen=True):
     Attributes:
         arm: Which.
         success: On new episodes of the test split, after training.
-        seeds: How many runs.
         reached: How many of them ended at `SUCCESS` or better there.
         rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: never.
         at: Rollouts at the points of the curve.
@@ -64,7 +70,6 @@ class Learned(Struct, frozen=True):
 
     arm: Arm
     success: Interval
-    seeds: int
     reached: int
     rollouts: tuple[int | None, ...]
     at: tuple[int, ...]
@@ -79,26 +84,27 @@ class Learned(Struct, frozen=True):
         return None if not np.isfinite(middle) else int(middle)
 
 
-def run_all(arms: Sequence[Arm], seeds: int, out: Path, jobs: int) -> None:
+def run_all(arms: Sequence[Arm], out: Path, jobs: int) -> None:
     """Train what is not trained yet, several runs at a time; a killed sweep goes on where it was."""
-    todo = [(arm, seed) for seed in range(seeds) for arm in arms]
+    most = max(arm.seeds for arm in arms)
+    todo = [(arm, seed) for seed in range(most) for arm in arms if seed < arm.seeds]
     left = [(arm, seed) for arm, seed in todo if not (arm.folder(out, seed) / RESULT).exists()]
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with (
         progress("runs", len(todo), len(todo) - len(left), unit="runs") as advance,
-        multiprocessing.get_context("spawn").Pool(jobs, initializer=_one_thread) as pool,
+        multiprocessing.get_context("spawn").Pool(jobs, initializer=_alone) as pool,
     ):
         for _ in pool.imap_unordered(_train, [(arm, seed, out) for arm, seed in left]):
             advance(1)
 
 
-def learned(arm: Arm, seeds: int, out: Path) -> Learned:
+def learned(arm: Arm, out: Path) -> Learned:
     """Read what the runs of an arm came to.
 
     Raises:
         ResultsError: if one is not finished.
     """
-    folders = [arm.folder(out, seed) for seed in range(seeds)]
+    folders = arm.folders(out)
     unfinished = [str(folder) for folder in folders if not (folder / RESULT).exists()]
     if unfinished:
         raise ResultsError(f"{unfinished[0]}: wanted a finished run; run the same command again")
@@ -111,7 +117,6 @@ def learned(arm: Arm, seeds: int, out: Path) -> Learned:
     return Learned(
         arm=arm,
         success=mean_interval(final),
-        seeds=seeds,
         reached=sum(value >= SUCCESS for value in final),
         rollouts=tuple(_reached(run, size) for run in success_ST),
         at=tuple(int(b) * size for b in edges[1:]),
@@ -120,10 +125,10 @@ def learned(arm: Arm, seeds: int, out: Path) -> Learned:
     )
 
 
-def area_difference(a: Arm, b: Arm, seeds: int, out: Path) -> Interval:
+def area_difference(a: Arm, b: Arm, out: Path) -> Interval:
     """Mean success over the whole training of one arm minus that of another, paired by seed."""
     means = [
-        [np.mean([row["success"] for row in read_metrics(arm.folder(out, seed))]) for seed in range(seeds)]
+        [np.mean([row["success"] for row in read_metrics(folder)]) for folder in arm.folders(out)]
         for arm in (a, b)
     ]
     return mean_interval(np.subtract(means[0], means[1]))
@@ -158,10 +163,12 @@ def _reached(success_T: NDArray[np.float64], size: int) -> int | None:
     return (int(hits[0]) + WINDOW) * size if len(hits) else None
 
 
-def _one_thread() -> None:
+def _alone() -> None:
+    """One thread, and no progress of its own beside that of the sweep; errors reach it as exceptions."""
     import torch
 
     torch.set_num_threads(1)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _train(work: tuple[Arm, int, Path]) -> None:
