@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
+from mempo_trainers.credit import make
 
 _CHOICES = {
     "algo": ("grpo", "ppo"),
@@ -18,6 +19,9 @@ _CHOICES = {
     "kl_kind": ("k1", "k2", "k3", "low_var_kl"),
     "kl_tokens": ("all", "memory"),
 }
+
+PPO_CREDITS = ("gae", "mempo", "placebo", "turn_level", "gigpo", "mempo_gain")
+"""Estimators whose part beside the outcome can be added to GAE; "gae" alone is plain PPO."""
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +48,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         kl_tokens: The tokens that pay for it: "all" or "memory".
         value_weight: Weight of the critic's loss (ppo).
         lambda_round: GAE's lambda at the border of two rounds (ppo).
-        dynamic_sampling: Most times a step may generate anew to replace groups without any advantage.
+        dynamic_sampling: Most times a step may generate anew to replace groups without any advantage (grpo).
         checkpoint_every: Steps between checkpoints.
 
     Raises:
@@ -77,6 +81,13 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             lookup(dict.fromkeys(choices), getattr(self, name), name)
+        make(self.credit, **self.credit_options)
+        if self.algo == "ppo":
+            lookup(dict.fromkeys(PPO_CREDITS), self.credit, "credit for ppo")
+        elif self.credit == "gae":
+            raise ConfigError("credit 'gae' wanted a critic, which only algo 'ppo' has, got algo 'grpo'")
+        if self.algo == "ppo" and self.dynamic_sampling:
+            raise ConfigError(f"dynamic_sampling: wanted 0 with algo 'ppo', got {self.dynamic_sampling}")
         for name in ("steps", "questions", "rollouts", "epochs", "checkpoint_every"):
             self._check(name, 1)
         for name in ("seed", "dynamic_sampling", "entropy", "kl", "value_weight", "clip_low", "clip_high"):

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import torch
 
-from mempo_env.errors import lookup
 from mempo_trainers import credit
 from mempo_trainers.config import Config
 from mempo_trainers.credit.normalise import whiten
@@ -20,9 +19,6 @@ from mempo_trainers.sample import Draw
 from mempo_trainers.scores import needed, scored
 from mempo_trainers.update import Critic, update
 
-CREDITS = {name: name for name in ("gae", "mempo", "placebo", "turn_level", "gigpo", "mempo_gain")}
-"""Estimators whose part beside the outcome can be added to GAE; "gae" alone is plain PPO."""
-
 
 def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
     """Train a policy with a critic; the arguments are those of `grpo`.
@@ -31,7 +27,7 @@ def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
 
     The critic learns GAE's own targets, and shares the optimiser step.
     """
-    name = lookup(CREDITS, config.credit, "credit for ppo")
+    name = config.credit
     gae = credit.make("gae", lambda_round=config.lambda_round)
     beside = None if name == "gae" else credit.make(name, **config.credit_options)
     reference = copy.deepcopy(policy) if config.kl else None
