@@ -33,6 +33,9 @@ def arms() -> list[Arm]:
     main, seeds, dense = f"{MAIN}-objectives", SEEDS[MAIN], Toy(objectives=MAIN, reward="em_mean")
     made.append(Arm("placebo", main, Toy(objectives=MAIN), Config(credit="placebo"), seeds))
     made.append(Arm("grpo-em_mean", main, dense, Config(credit="grpo"), seeds))
+    made.append(Arm("ppo-mempo", "ppo", Toy(objectives=MAIN), Config(algo="ppo", credit="mempo"), seeds))
+    made.append(Arm("ppo-gae", "ppo", Toy(objectives=MAIN), Config(algo="ppo", credit="gae"), seeds))
+    made.append(Arm("ppo-gae-em_mean", "ppo", dense, Config(algo="ppo", credit="gae"), seeds))
     return made
 
 

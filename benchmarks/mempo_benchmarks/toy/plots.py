@@ -18,6 +18,9 @@ COLOURS = {
     "mempo_gain": "#009e73",
     "placebo": "#cc79a7",
     "grpo-em_mean": "#e69f00",
+    "ppo-mempo": "#0072b2",
+    "ppo-gae": "#555555",
+    "ppo-gae-em_mean": "#e69f00",
 }
 """Colours that the colour-blind can tell apart (Okabe and Ito)."""
 MARKS = {"mempo": "o", "grpo": "s", "spread": "^", "mempo_gain": "D"}
