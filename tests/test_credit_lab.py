@@ -178,7 +178,7 @@ def test_forks_are_allotted_by_spread(spread_S: np.ndarray, least: int, each: in
 def test_a_state_gets_forks_by_its_spread_and_none_less_than_the_pilot() -> None:
     assert allot(np.array([1.0, 3.0]), 80, 4).tolist() == [20, 60]
     assert allot(np.array([0.0, 1.0, 1.0]), 100, 10).tolist() == [10, 45, 45]
-    assert allot(np.array([0.0, 0.0]), 100, 10).tolist() == [10, 10]
+    assert allot(np.array([0.0, 0.0]), 100, 10).tolist() == [50, 50]
 
 
 def test_what_was_spent_is_told() -> None:

@@ -136,12 +136,15 @@ def measure(
 
 
 def allot(spread_S: Floats, total: int, least: int) -> Ints:
-    """Share out `total` forks in proportion to the states' spreads, at least `least` for each."""
+    """Share out `total` forks in proportion to the states' spreads, at least `least` for each.
+
+    Where no state has any spread all get as many.
+    """
+    weight_S = spread_S if spread_S.any() else np.ones(len(spread_S))
     low_S = np.zeros(len(spread_S), bool)
     while True:
         free = max(total - least * int(low_S.sum()), 0)
-        weight = float(spread_S[~low_S].sum())
-        share_S = np.where(low_S, least, spread_S * free / weight if weight else least)
+        share_S = np.where(low_S, least, weight_S * (free / max(float(weight_S[~low_S].sum()), 1e-300)))
         if not (share_S < least).any():
             return share_S.astype(np.int64)
         low_S |= share_S < least
