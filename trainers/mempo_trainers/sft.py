@@ -15,7 +15,7 @@ from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run
 from mempo_trainers.text import TextPolicy
-from mempo_trainers.tokens import plain_responses, ragged
+from mempo_trainers.tokens import Ragged, plain_responses
 
 
 class SftConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,25 +23,23 @@ class SftConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         seed: Of everything drawn at random.
-        copying: Steps on `copies` before those on examples: an untrained network first learns to copy.
-        steps: Steps on examples.
+        steps: Updates of the policy.
         batch: Examples a step.
-        learning_rate: The highest one; it rises for a tenth of all steps, then falls to a tenth of itself.
+        learning_rate: The highest one: it rises over the first tenth of the steps, then falls to a tenth.
         checkpoint_every: Steps between checkpoints.
     """
 
     seed: int = 0
-    copying: int = 0
     steps: int = 200
     batch: int = 24
-    learning_rate: float = 3e-3
+    learning_rate: float = 5e-3
     checkpoint_every: int = 50
 
 
 class Examples(Struct, frozen=True, eq=False):
     """B contexts, as token ids, and what an expert wrote in each."""
 
-    contexts: NDArray[np.object_]
+    contexts: Ragged
     responses: Responses
 
     def take(self, rows: NDArray[np.int64]) -> Examples:
@@ -73,21 +71,7 @@ def tokenised(pairs: Sequence[tuple[str, str]], policy: TextPolicy) -> Examples:
     """Pairs of texts as token ids; those with a longer text than the policy may write are left out."""
     ids = [[np.array(policy.tokenizer.encode(text), np.int64) for text in pair] for pair in pairs]
     ids = [pair for pair in ids if len(pair[1]) <= policy.max_new]
-    return Examples(ragged([context for context, _ in ids]), plain_responses([text for _, text in ids]))
-
-
-def copies(vocabulary: range, chance: np.random.Generator) -> Examples:
-    """Random texts, each followed by stretches of itself: the rest of a stretch follows from its beginning.
-
-    Args:
-        vocabulary: Ids to draw from.
-        chance: Where the texts come from.
-    """
-    rows, length, stretches, size = 64, 32, 6, 6
-    text_BS = chance.integers(vocabulary.start, vocabulary.stop, size=(rows, length))
-    starts_BC = chance.integers(length - size + 1, size=(rows, stretches))
-    again = np.take_along_axis(text_BS, (starts_BC[..., None] + np.arange(size)).reshape(rows, -1), 1)
-    return Examples(ragged(list(text_BS)), plain_responses(list(again)))
+    return Examples(Ragged(tuple(context for context, _ in ids)), plain_responses([text for _, text in ids]))
 
 
 def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run) -> None:
@@ -99,16 +83,13 @@ def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run) -> 
         config: Settings.
         run: Takes the metrics and the checkpoints, and knows where to go on.
     """
-    total = config.copying + config.steps
-    for step in run.steps(policy, total, config.checkpoint_every):
+    for step in run.steps(policy, config.steps, config.checkpoint_every):
         chance = np.random.default_rng([config.seed, step])
-        if step <= config.copying:
-            batch = copies(range(2, len(policy.tokenizer)), chance)
-        else:
-            batch = examples.take(chance.integers(len(examples.contexts), size=config.batch))
         for group in policy.optimizer.param_groups:
-            group["lr"] = config.learning_rate * _pace(step / total)
-        run.log(step, **_learn(policy, batch))
+            group["lr"] = config.learning_rate * _pace(step / config.steps)
+        run.log(
+            step, **_learn(policy, examples.take(chance.integers(len(examples.contexts), size=config.batch)))
+        )
 
 
 def _pace(done: float) -> float:

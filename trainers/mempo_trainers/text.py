@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from mempo_agents.base import Context
 from mempo_agents.rollout import episodes
 from mempo_env.types import Call, Completion, Episode, FinishReason, Invalid, Round, StopReason
 from mempo_trainers.credit.data import NOT_GENERATED, THINK, Floats, Ints, Trajectories
 from mempo_trainers.policies.base import Policy, Responses, Rollouts
-from mempo_trainers.tokens import View, ragged, token_roles
+from mempo_trainers.sample import Draw
+from mempo_trainers.tokens import Ragged, View, token_roles
 
 
 class TextTokenizer(Protocol):
@@ -41,9 +41,17 @@ class TextTokenizer(Protocol):
 class TextPolicy(Policy, Protocol):
     """A policy whose contexts are token ids; it writes at most `max_new` tokens a round."""
 
-    tokenizer: TextTokenizer
-    optimizer: torch.optim.Optimizer
     max_new: int
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Of its ids."""
+        ...
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What `update` steps."""
+        ...
 
     def finish_reason(self, ids: Sequence[int]) -> FinishReason:
         """Why a text of these ids ended."""
@@ -72,7 +80,7 @@ class Player:
         """Write the next round of each episode."""
         tokenizer = self.policy.tokenizer
         prompts = [np.array(tokenizer.encode(context.prompt + "\n"), np.int64) for context in contexts]
-        responses = self.policy.act(ragged(prompts), self.generator)
+        responses = self.policy.act(Ragged(tuple(prompts)), self.generator)
         completions = []
         for row, (context, prompt) in enumerate(zip(contexts, prompts, strict=True)):
             n = int((responses.roles_BK[row] != 0).sum())
@@ -108,6 +116,29 @@ def rollouts(
         seed: Episode i gets seed + i.
     """
     return from_episodes(play(policy, question_ids, env_kwargs, generator, seed), policy.tokenizer)
+
+
+def drawing(
+    policy: TextPolicy, question_ids: Sequence[str], env_kwargs: Mapping[str, Any], group: int, seed: int
+) -> Draw:
+    """What a loop draws its rollouts from.
+
+    Args:
+        policy: Who plays, as it is then.
+        question_ids: What may be asked: ids of questions, or of objectives joined by "+".
+        env_kwargs: Keyword arguments of the environment.
+        group: Rollouts of each question.
+        seed: Of the run.
+    """
+
+    def draw(step: int, attempt: int, questions: int) -> Rollouts:
+        chance = np.random.default_rng([seed, step, attempt])
+        chosen = chance.choice(len(question_ids), questions, replace=False)
+        generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))
+        ids = [question_ids[i] for i in chosen for _ in range(group)]
+        return rollouts(policy, ids, env_kwargs, generator, int(chance.integers(1 << 31)))
+
+    return draw
 
 
 def play(
@@ -160,12 +191,12 @@ def from_episodes(played: Sequence[Episode], tokenizer: TextTokenizer) -> Rollou
     )
     return Rollouts(
         data=data,
-        contexts=ragged([np.array(call.prompt_ids, np.int64) for _, call, _ in calls]),
+        contexts=Ragged(tuple(_array(call.prompt_ids) for _, call, _ in calls)),
         responses=responses,
         memory_views=_views(rounds, tokenizer, memory_text),
         history_views=_views(rounds, tokenizer, history_text),
         seen_views=_views(rounds, tokenizer, seen_text),
-        prior_views=ragged([_view(episode, question_text(episode), tokenizer) for episode in played]),
+        prior_views=Ragged(tuple(_view(e, question_text(e), tokenizer) for e in played)),
         success_N=np.array([episode.score.em_all == 1 for episode in played]),
         extra=_extra(played, responses),
     )
@@ -250,14 +281,13 @@ def _views(
     rounds: Sequence[tuple[int, Episode, Round]],
     tokenizer: TextTokenizer,
     text: Callable[[Episode, Round], str],
-) -> NDArray[np.object_]:
+) -> Ragged:
     """The views of all rounds; but for what is seen in it, there is none of a first round."""
-    return ragged(
-        [
-            _view(episode, text(episode, round), tokenizer) if round.number > 1 or text is seen_text else None
-            for _, episode, round in rounds
-        ]
+    rows = (
+        _view(episode, text(episode, round), tokenizer) if round.number > 1 or text is seen_text else None
+        for _, episode, round in rounds
     )
+    return Ragged(tuple(rows))
 
 
 def _view(episode: Episode, text: str, tokenizer: TextTokenizer) -> View:

@@ -1,8 +1,8 @@
-"""Texts as token ids: ragged contexts, roles of tokens, answers to be scored."""
+"""Texts as token ids: those of contexts, roles of what was written, answers to be scored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,8 +16,23 @@ from mempo_trainers.policies.base import Responses
 Ids: TypeAlias = NDArray[np.int64]
 """Token ids of one text."""
 
-Contexts: TypeAlias = NDArray[np.object_]
-"""The ids that were in view, an array for each segment: see `ragged`."""
+
+class Ragged(Struct, frozen=True, eq=False):
+    """Things of different lengths, one a row: indexed by arrays of rows, joined by +."""
+
+    rows: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def __getitem__(self, rows_b: NDArray[Any]) -> Ragged:
+        return Ragged(tuple(self.rows[i] for i in np.arange(len(self.rows))[rows_b].tolist()))
+
+    def __add__(self, more: Ragged) -> Ragged:
+        return Ragged(self.rows + more.rows)
 
 
 class View(Struct, frozen=True, eq=False):
@@ -25,13 +40,6 @@ class View(Struct, frozen=True, eq=False):
 
     context: Ids
     answers: tuple[tuple[Ids, Ids], ...]
-
-
-def ragged(rows: Sequence[Any]) -> NDArray[np.object_]:
-    """An array of things that can be indexed by arrays, whatever their lengths."""
-    array = np.empty(len(rows), dtype=np.object_)
-    array[:] = list(rows)
-    return array
 
 
 def plain_responses(texts: Sequence[Ids]) -> Responses:

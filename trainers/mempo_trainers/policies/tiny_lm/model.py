@@ -1,7 +1,9 @@
-"""A small causal transformer: RMSNorm, rotary positions, tied weights, the last tokens in every embedding.
+"""A small causal transformer that can copy: RMSNorm, rotary positions, tied weights, a pointer.
 
-A position knows its own token and the two before it, so that one layer of attention can already copy: it
-looks for where the last tokens stood before, and writes what came next there.
+The names in its texts are new ones, so most of what it writes it must copy. Two things make that easy to
+learn: each position starts out with its own token and the two before it, so that one layer of attention can
+look for where these stood before; and the next token is drawn from a mixture of the vocabulary and the tokens
+in view (pointer sentinel mixture models, Merity et al., arXiv 1609.07843).
 """
 
 from __future__ import annotations
@@ -27,10 +29,24 @@ class Shape(Struct, frozen=True):
 
 
 class Cache(Struct):
-    """Keys and values (B, H, S, D) of each layer for the S places of B rows; filled place by place."""
+    """What later tokens need of the S places of B rows; filled place by place.
 
+    Attributes:
+        ids: The tokens (B, S).
+        pointed: Keys (B, S, W) of the pointer.
+        keys: Keys (B, H, S, D) of each layer.
+        values: Values of each layer.
+    """
+
+    ids: Tensor
+    pointed: Tensor
     keys: list[Tensor]
     values: list[Tensor]
+
+    def take(self, rows: Tensor) -> Cache:
+        """The cache of some rows."""
+        keys, values = ([array[rows] for array in arrays] for arrays in (self.keys, self.values))
+        return Cache(self.ids[rows], self.pointed[rows], keys, values)
 
 
 class Layer(nn.Module):
@@ -88,7 +104,8 @@ class Transformer(nn.Module):
         self.before = nn.Linear((REACH - 1) * width, width, bias=False)
         self.layers = nn.ModuleList(Layer(width, shape.heads) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(width)
-        self.value = nn.Linear(width, 1)
+        self.look, self.show = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.copies, self.value = nn.Linear(width, 1), nn.Linear(width, 1)
         half = width // shape.heads // 2
         self.register_buffer("possible", torch.zeros(shape.vocabulary), persistent=False)
         self.possible[PAD] = -1e9
@@ -113,28 +130,45 @@ class Transformer(nn.Module):
         Texts are padded on the right: what stands behind a position is never seen by it.
         """
         x, turn = self._enter(F.pad(ids_BS, (REACH - 1, 0)), torch.arange(ids_BS.shape[1])[None])
-        cache = Cache([], [])
+        keys, values = [], []
         for layer in self.layers:
-            x, keys, values = layer(x, turn)
-            cache.keys.append(F.pad(keys, (0, 0, 0, room)) if room else keys)
-            cache.values.append(F.pad(values, (0, 0, 0, room)) if room else values)
-        return self.norm(x), cache
+            x, k, v = layer(x, turn)
+            keys.append(F.pad(k, (0, 0, 0, room)) if room else k)
+            values.append(F.pad(v, (0, 0, 0, room)) if room else v)
+        hidden = self.norm(x)
+        return hidden, Cache(
+            F.pad(ids_BS, (0, room)), F.pad(self.show(hidden), (0, 0, 0, room)), keys, values
+        )
 
-    def go_on(self, last_BR: Tensor, place_B: Tensor, cache: Cache) -> Tensor:
+    def go_on(self, id_B: Tensor, place_B: Tensor, cache: Cache) -> Tensor:
         """Hidden states (B, W) of one more token in each row.
 
         Args:
-            last_BR: The last REACH ids of each row, the new one included.
-            place_B: The place of the new one; places behind it are not seen.
-            cache: Of the places before; the new one is written into it.
+            id_B: The token.
+            place_B: Its place; places behind it are not seen.
+            cache: Of the places before; the token is written into it.
         """
-        x, turn = self._enter(last_BR, place_B[:, None])
-        seen = (torch.arange(cache.keys[0].shape[2]) <= place_B[:, None])[:, None, None]
+        row = torch.arange(len(id_B))
+        cache.ids[row, place_B] = id_B
+        last = F.pad(cache.ids, (REACH - 1, 0)).gather(1, place_B[:, None] + torch.arange(REACH))
+        x, turn = self._enter(last, place_B[:, None])
+        seen = (torch.arange(cache.ids.shape[1]) <= place_B[:, None])[:, None, None]
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             x, _, _ = layer(x, turn, (keys, values, place_B, seen))
-        normed: Tensor = self.norm(x[:, 0])
-        return normed
+        hidden: Tensor = self.norm(x[:, 0])
+        cache.pointed[row, place_B] = self.show(hidden)
+        return hidden
 
-    def log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probs (..., V) of the next id, by the embeddings of the tokens; padding is impossible."""
-        return F.log_softmax(F.linear(hidden, self.embed.weight, self.possible), -1)
+    def log_probs(self, hidden_BKW: Tensor, place_BK: Tensor, cache: Cache) -> Tensor:
+        """Log-probs (B, K, V) of the token behind each place.
+
+        A share of them is given to the vocabulary, by the embeddings of the tokens, the rest to the tokens up
+        to the place, by the pointer; padding is impossible.
+        """
+        vocabulary = F.softmax(F.linear(hidden_BKW, self.embed.weight, self.possible), -1)
+        scores_BKS = self.look(hidden_BKW) @ cache.pointed.transpose(1, 2) / hidden_BKW.shape[-1] ** 0.5
+        hidden_from = torch.arange(cache.ids.shape[1]) > place_BK[..., None]
+        pointed = F.softmax(scores_BKS.masked_fill(hidden_from, -1e9), -1)
+        share = torch.sigmoid(self.copies(hidden_BKW))
+        ids_BKS = cache.ids[:, None].expand_as(pointed)
+        return ((1 - share) * vocabulary).scatter_add(-1, ids_BKS, share * pointed).clamp_min(1e-12).log()

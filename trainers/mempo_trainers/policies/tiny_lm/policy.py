@@ -10,26 +10,31 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mempo_env.files import atomic_folder
+from mempo_env.errors import DataError
+from mempo_env.files import BAD_JSON, atomic_folder
 from mempo_env.protocol import parse
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
-from mempo_trainers.policies.tiny_lm.model import Shape, Transformer
+from mempo_trainers.policies.tiny_lm.model import Cache, Shape, Transformer
 from mempo_trainers.policies.tiny_lm.sample import write
 from mempo_trainers.policies.tiny_lm.tokenizer import EOS, PAD, Tokenizer
-from mempo_trainers.tokens import Contexts, Ids, plain_responses, ragged, token_roles
+from mempo_trainers.tokens import Ids, Ragged, plain_responses, token_roles
 
 BATCH_TOKENS = 8_192
 """Tokens, padding included, that one pass of the network takes."""
+
+TOKENIZER, SHAPE, WEIGHTS = "tokenizer.json", "shape.json", "model.safetensors"
 
 STOPS = ("</search>", "</answer>")
 """The tags that end a round."""
 
 
 class TinyLM:
-    """A `Transformer` behind the protocol of policies; contexts are `ragged` arrays of token ids.
+    """A `Transformer` behind the protocol of policies; contexts are `Ragged` arrays of token ids.
 
     Args:
         tokenizer: From text to ids.
@@ -61,7 +66,7 @@ class TinyLM:
     # --- The protocol ---------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def act(self, contexts: Contexts, generator: torch.Generator) -> Responses:
+    def act(self, contexts: Ragged, generator: torch.Generator) -> Responses:
         """Sample at temperature 1 until the end tag of an action, the end of text, or `max_new` tokens.
 
         Each context has random numbers of its own, by its place among the contexts, so that what is written
@@ -71,7 +76,7 @@ class TinyLM:
         tokens = torch.zeros(chance_BK.shape, dtype=torch.long)
         logprobs, written = torch.zeros(chance_BK.shape), torch.zeros(len(contexts), dtype=torch.long)
         for part in buckets([len(context) + self.max_new for context in contexts], 4 * BATCH_TOKENS):
-            prompts = _padded(list(contexts[part]))
+            prompts = _padded(contexts[part].rows)
             made = write(self.model, *prompts, chance_BK[part], self.stops)
             tokens[part], logprobs[part], written[part] = made
         longest = int(written.max())
@@ -82,44 +87,49 @@ class TinyLM:
             roles_BK[row, :n] = token_roles(self.tokenizer.starts(ids), action)
         return Responses(tokens[:, :longest].numpy(), roles_BK, logprobs[:, :longest].numpy())
 
-    def logprobs(self, contexts: Contexts, responses: Responses) -> tuple[Tensor, Tensor]:
+    def logprobs(self, contexts: Ragged, responses: Responses) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies (B, K) of the responses' tokens, with gradients; 0 where none."""
         logprobs_BK = torch.zeros(responses.tokens_BK.shape)
         entropies_BK = torch.zeros(responses.tokens_BK.shape)
-        for hidden, place, ids in self._read(contexts, responses):
-            logp = self.model.log_probs(hidden)
-            logprobs_BK = logprobs_BK.index_put(place, logp.gather(1, ids[:, None])[:, 0])
-            entropies_BK = entropies_BK.index_put(place, -(logp.exp() * logp).sum(-1))
+        for rows, written_bk, ids_bk, hidden, places, cache in self._read(contexts, responses):
+            logp = self.model.log_probs(hidden, places, cache)
+            where = rows, torch.arange(ids_bk.shape[1])
+            chosen = logp.gather(-1, ids_bk[..., None])[..., 0]
+            logprobs_BK = logprobs_BK.index_put(where, chosen * written_bk)
+            entropies_BK = entropies_BK.index_put(where, -(logp.exp() * logp).sum(-1) * written_bk)
         return logprobs_BK, entropies_BK
 
-    def values(self, contexts: Contexts, responses: Responses) -> Tensor:
+    def values(self, contexts: Ragged, responses: Responses) -> Tensor:
         """The critic's values (B, K) before each token, with gradients; 0 where none."""
         values_BK = torch.zeros(responses.tokens_BK.shape)
-        for hidden, place, _ in self._read(contexts, responses):
-            values_BK = values_BK.index_put(place, self.model.value(hidden)[:, 0])
+        for rows, written_bk, ids_bk, hidden, _, _ in self._read(contexts, responses):
+            where = rows, torch.arange(ids_bk.shape[1])
+            values_BK = values_BK.index_put(where, self.model.value(hidden)[..., 0] * written_bk)
         return values_BK
 
     @torch.no_grad()
-    def score(self, views: NDArray[np.object_]) -> NDArray[np.float64]:
+    def score(self, views: Ragged) -> NDArray[np.float64]:
         """Mean log-prob (R, J) of the ids of each objective's answer in each `View`; NaN where it is None."""
-        asked = [
-            (r, j, np.concatenate([view.context, before]), answer)
-            for r, view in enumerate(views)
-            if view is not None
-            for j, (before, answer) in enumerate(view.answers)
-        ]
-        objectives = max((j + 1 for _, j, _, _ in asked), default=1)
-        scores_RJ = np.full((len(views), objectives), np.nan)
-        if not asked:
-            return scores_RJ
-        rounds, numbers, contexts, answers = zip(*asked, strict=True)
-        responses = plain_responses(answers)
-        logprobs_BK, _ = self.logprobs(ragged(contexts), responses)
-        lengths_B = (responses.roles_BK != NOT_GENERATED).sum(1)
-        scores_RJ[rounds, numbers] = logprobs_BK.double().sum(1).numpy() / lengths_B
+        asked: dict[tuple[bytes, bytes], tuple[Ids, Ids]] = {}  # rollouts of a group say much alike
+        places: list[tuple[int, int, tuple[bytes, bytes]]] = []
+        for r, view in enumerate(views):
+            for j, (before, answer) in enumerate(() if view is None else view.answers):
+                context = np.concatenate([view.context, before])
+                key = context.tobytes(), answer.tobytes()
+                asked.setdefault(key, (context, answer))
+                places.append((r, j, key))
+        scores_RJ = np.full((len(views), max((j + 1 for _, j, _ in places), default=1)), np.nan)
+        if asked:
+            contexts, answers = zip(*asked.values(), strict=True)
+            responses = plain_responses(answers)
+            logprobs_BK, _ = self.logprobs(Ragged(contexts), responses)
+            means = logprobs_BK.double().sum(1).numpy() / (responses.roles_BK != NOT_GENERATED).sum(1)
+            known = dict(zip(asked, means.tolist(), strict=True))
+            for r, j, key in places:
+                scores_RJ[r, j] = known[key]
         return scores_RJ
 
-    def batches(self, contexts: Contexts, responses: Responses) -> list[Ids]:
+    def batches(self, contexts: Ragged, responses: Responses) -> list[Ids]:
         """Segments of like lengths, at most `BATCH_TOKENS` ids at a time, padding included."""
         lengths = [len(context) for context in contexts] + (responses.roles_BK != NOT_GENERATED).sum(1)
         return buckets(lengths, BATCH_TOKENS)
@@ -149,36 +159,58 @@ class TinyLM:
 
     def save(self, folder: Path) -> None:
         """Write weights (safetensors), shape and tokenizer (JSON) as a new folder, whole or not at all."""
-        from safetensors.torch import save_file
-
         with atomic_folder(folder) as draft:
-            self.tokenizer.save(draft / "tokenizer.json")
-            (draft / "shape.json").write_bytes(msgspec.json.encode(self.shape))
-            save_file(self.model.state_dict(), draft / "model.safetensors")
+            self.tokenizer.save(draft / TOKENIZER)
+            (draft / SHAPE).write_bytes(msgspec.json.encode(self.shape))
+            save_file(self.model.state_dict(), draft / WEIGHTS)
 
-    def load(self, folder: Path) -> None:
-        """Take the weights that a policy of the same shape has saved."""
-        from safetensors.torch import load_file
+    @classmethod
+    def load(cls, folder: Path, **settings: Any) -> TinyLM:
+        """A policy with the weights that another has saved, and an optimiser of its own.
 
-        self.model.load_state_dict(load_file(folder / "model.safetensors"))
+        Args:
+            folder: Where it was saved.
+            settings: Keyword arguments of the class.
+
+        Raises:
+            DataError: if a file is missing, damaged or of another network.
+        """
+        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        try:
+            shape = msgspec.json.decode((folder / SHAPE).read_bytes(), type=Shape)
+            policy = cls(tokenizer, shape, **settings)
+            policy.model.load_state_dict(load_file(folder / WEIGHTS))
+        except (OSError, RuntimeError, SafetensorError, *BAD_JSON) as error:
+            raise DataError(f"{folder}: wanted a saved policy: {error}; save it anew") from None
+        return policy
 
     def _read(
-        self, contexts: Contexts, responses: Responses
-    ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor], Tensor]]:
-        """Yield, batch by batch, the hidden states (n, W) before n tokens, their (row, column), their ids."""
+        self, contexts: Ragged, responses: Responses
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Cache]]:
+        """Read contexts and responses, batch by batch.
+
+        Yields:
+            Rows (b, 1); which of their first k places of a response were written, and with which ids (b, k);
+            the hidden states (b, k, W) before each, and their places (b, k) in the cache.
+        """
         written_B = (responses.roles_BK != NOT_GENERATED).sum(1)
         for part in self.batches(contexts, responses):
-            texts = [
-                np.concatenate([contexts[row], responses.tokens_BK[row, : written_B[row]]]) for row in part
-            ]
-            ids, _ = _padded(texts)
-            hidden, _ = self.model(ids)
-            n = torch.from_numpy(written_B[part])
-            row = torch.repeat_interleave(torch.arange(len(part)), n)
-            column = torch.arange(len(row)) - torch.repeat_interleave(n.cumsum(0) - n, n)
-            first = torch.tensor([len(contexts[row]) for row in part])[row]
-            place = (torch.from_numpy(part)[row], column)
-            yield hidden[row, first + column - 1], place, ids[row, first + column]
+            written = torch.from_numpy(written_B[part])
+            texts = [np.concatenate([contexts.rows[i], responses.tokens_BK[i, : written_B[i]]]) for i in part]
+            ids, lengths = _padded(texts)
+            hidden, cache = self.model(ids)
+            columns = torch.arange(int(written.max()))
+            places = ((lengths - written)[:, None] + columns - 1).clamp(max=ids.shape[1] - 2)
+            rows = torch.arange(len(part))[:, None]
+            wrote = columns < written[:, None]
+            yield (
+                torch.from_numpy(part)[:, None],
+                wrote,
+                ids[rows, places + 1],
+                hidden[rows, places],
+                places,
+                cache,
+            )
 
 
 def buckets(lengths: Sequence[int] | Ids, most: int) -> list[Ids]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from mempo_trainers.policies.tiny_lm.model import REACH, Cache, Transformer
+from mempo_trainers.policies.tiny_lm.model import Transformer
 
 
 @torch.no_grad()
@@ -33,11 +32,10 @@ def write(
     written_B = torch.zeros(rows, dtype=torch.long)
     ends = torch.tensor(sorted(stops))
     hidden_BSW, cache = model(ids_BS, room)
-    row, place, going = torch.arange(rows), lengths_B.clone(), torch.ones(rows, dtype=torch.bool)
-    hidden = hidden_BSW[row, lengths_B - 1]
-    last = F.pad(ids_BS, (REACH, 0)).gather(1, lengths_B[:, None] + torch.arange(REACH))
+    row, place, going = torch.arange(rows), lengths_B - 1, torch.ones(rows, dtype=torch.bool)
+    hidden = hidden_BSW[row, place]
     for step in range(room):
-        logp = model.log_probs(hidden)
+        logp = model.log_probs(hidden[:, None], place[:, None], cache)[:, 0]
         shares = logp.double().exp().cumsum(-1)
         id = torch.searchsorted(shares, chance_BK[row, step, None] * shares[:, -1:], right=True)
         id = id.clamp(max=logp.shape[-1] - 1)
@@ -47,11 +45,9 @@ def write(
         going = going & ~torch.isin(id[:, 0], ends)
         if not going.any() or step + 1 == room:
             break
-        last = torch.cat([last[:, 1:], id], 1)
         if 2 * int(going.sum()) <= len(going):
-            row, place, last = row[going], place[going], last[going]
-            cache = Cache([k[going] for k in cache.keys], [v[going] for v in cache.values])
+            row, place, id, cache = row[going], place[going], id[going], cache.take(going)
             going = going[going]
-        hidden = model.go_on(last, place, cache)
         place = place + 1
+        hidden = model.go_on(id[:, 0], place, cache)
     return tokens_BK, logprobs_BK, written_B
