@@ -81,22 +81,18 @@ def metrics(out: Path) -> list[dict[str, Any]]:
     ]
 
 
+def mempo(*args: str | Path, **popen: Any) -> subprocess.Popen[str]:
+    """A command in a process of its own."""
+    command = [*MEMPO, *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen)
+
+
 def toy(out: Path, *args: str, **popen: Any) -> subprocess.Popen[str]:
     """`mempo train toy` in a process of its own."""
-    return subprocess.Popen(
-        [*MEMPO, "train", "toy", "--out", str(out), *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **popen,
-    )
+    return mempo("train", "toy", "--out", out, *args, **popen)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and standard error."""
     _, err = process.communicate(timeout=300)
     return process.returncode, err
-
-
-def mean(values: Any) -> float:
-    return float(np.mean(values))

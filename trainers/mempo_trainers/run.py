@@ -57,7 +57,7 @@ class Run:
     def _open(self, settings: bytes, board: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._metrics = self._use.enter_context((self.folder / METRICS).open("a+b"))
+            self._metrics = self._use.enter_context((self.folder / METRICS).open("a+b", 0))
             fcntl.flock(self._metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ResultsError(
@@ -92,12 +92,19 @@ class Run:
     def log(self, step: int, **metrics: float | int | str) -> None:
         """Append the row of a step; adds the seconds it took so far."""
         row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
-        self._metrics.write(msgspec.json.encode(row) + b"\n")
-        self._metrics.flush()
+        self._append(msgspec.json.encode(row) + b"\n")
         if self._board is not None:
             for name, value in row.items():
                 if isinstance(value, (int, float)) and name != "step":
                     self._board.add_scalar(name, value, step)
+
+    def _append(self, line: bytes) -> None:
+        try:
+            while line:
+                line = line[self._metrics.write(line) :]
+        except OSError as error:
+            error.filename = str(self.folder / METRICS)  # a full disk names no file
+            raise
 
     def _save(self, policy: Policy, step: int) -> None:
         os.fsync(self._metrics.fileno())
