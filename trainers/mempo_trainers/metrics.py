@@ -7,6 +7,7 @@ import numpy as np
 from mempo_trainers.config import Config
 from mempo_trainers.credit.data import MEM
 from mempo_trainers.credit.result import Credit
+from mempo_trainers.likeness import edit_distance
 from mempo_trainers.policies.base import Rollouts
 
 
@@ -14,11 +15,12 @@ def row(rollouts: Rollouts, credit: Credit, config: Config) -> dict[str, float |
     """What a step's rollouts and their advantages come to.
 
     Means are over rollouts, but `advantage_first` and `advantage_later`: mean sizes of the advantages of
-    tokens in first rounds and in later ones, which tell whether credit reaches the beginning.
+    tokens in first rounds and in later ones, which tell whether credit reaches the beginning. Likewise
+    `advantage_memory` and `advantage_other`, of tokens that write memory and of all others.
     """
     data = rollouts.data
     first_B = (data.number_R == 1)[data.round_B]
-    size_BK, mask_BK = np.abs(credit.advantages_BK), data.mask_BK
+    size_BK, mask_BK, memory_BK = np.abs(credit.advantages_BK), data.mask_BK, data.roles_BK == MEM
     rewards_N = data.outcome_N + data.shaping_N
     return {
         "rollouts": len(data.outcome_N),
@@ -37,7 +39,12 @@ def row(rollouts: Rollouts, credit: Credit, config: Config) -> dict[str, float |
         "masked": float(data.masked_N.mean()),
         "advantage_first": _mean(size_BK, mask_BK & first_B[:, None]),
         "advantage_later": _mean(size_BK, mask_BK & ~first_B[:, None]),
-        "memory_tokens": float((data.roles_BK[mask_BK] == MEM).mean()) if mask_BK.any() else 0.0,
+        "advantage_memory": _mean(size_BK, mask_BK & memory_BK),
+        "advantage_other": _mean(size_BK, mask_BK & ~memory_BK),
+        "outcome_advantage_min": float(credit.outcome_N.min()),
+        "outcome_advantage_max": float(credit.outcome_N.max()),
+        "edit_distance": edit_distance(rollouts),
+        "memory_tokens": _mean(memory_BK, mask_BK),
         **rollouts.extra,
     }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from msgspec import Struct
@@ -54,13 +56,16 @@ def rollouts(
     running = np.arange(envs.num_envs)
     outcome, success, em = np.zeros(envs.num_envs), np.zeros(envs.num_envs, bool), np.zeros(envs.num_envs)
     rounds: list[_Round] = []
+    seconds = 0.0
     while len(running):
         contexts = ArrayContexts(observation[running], infos["action_mask"][running])
         responses = policy.act(contexts, generator)
         view, history, before = envs.view_NV.copy(), envs.seen_NS.copy(), envs.memory_Nc.copy()
         actions = np.zeros((envs.num_envs, responses.tokens_BK.shape[1]), np.int64)
         actions[running] = responses.tokens_BK
+        start = time.perf_counter()
         observation, reward, terminated, truncated, infos = envs.step(actions)
+        seconds += time.perf_counter() - start
         measured = (infos[name][running] for name in ("shaping", "found", "recall", "invalid"))
         rounds.append(
             _Round(
@@ -81,7 +86,9 @@ def rollouts(
             infos[name][ended] for name in ("outcome", "success", "em")
         )
         running = running[~(terminated | truncated)[running]]
-    return _gather(envs, rounds, np.unique(question_ids, return_inverse=True)[1], outcome, success, em)
+    played = _gather(envs, rounds, np.unique(question_ids, return_inverse=True)[1], outcome, success, em)
+    extra = {**played.extra, "environment_seconds": seconds / len(rounds)}
+    return msgspec.structs.replace(played, extra=extra)
 
 
 def _gather(
@@ -143,6 +150,7 @@ def _gather(
             "em": float(em_N.mean()),
             "rounds": len(rollout) / len(outcome_N),
             "memory_facts": float(kept.mean()),
+            "memory_empty": float((kept[number >= 2] == 0).mean()) if (number >= 2).any() else 0.0,
             "recall": float(all_of("recall_b")[np.diff(rollout, append=-1) != 0].mean()),
             "invalid": float(all_of("invalid_b").mean()),
         },

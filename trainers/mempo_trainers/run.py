@@ -206,13 +206,18 @@ def _same(folder: Path, begun: bytes, now: bytes) -> None:
     """Refuse to go on with a run of other settings; says which differ."""
     if begun == now:
         return
-    there, here = (_flat(_object(str(folder / SETTINGS), text)) for text in (begun, now))
-    differ = sorted(name for name in there | here if there.get(name) != here.get(name))
-    told = "; ".join(f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ)
+    there, here = (_object(str(folder / SETTINGS), text) for text in (begun, now))
     raise ResultsError(
-        f"{folder}: was begun with other settings (there / here: {told}); run it as it was begun, or choose "
-        "another --out"
+        f"{folder}: was begun with other settings (there / here: {differences(there, here)}); run it as it "
+        "was begun, or choose another --out"
     )
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The settings in which two runs differ, "name: one / other"; empty if there are none."""
+    there, here = _flat(one), _flat(other)
+    differ = sorted(name for name in there | here if there.get(name) != here.get(name))
+    return "; ".join(f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

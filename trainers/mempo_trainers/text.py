@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import torch
 
 from mempo_agents.base import Context
 from mempo_agents.rollout import episodes
+from mempo_env.scoring import contains, normalise, normalised_answers
 from mempo_env.types import Call, Completion, Episode, FinishReason, Invalid, Round, StopReason
 from mempo_trainers.credit.data import NOT_GENERATED, THINK, Floats, Ints, Trajectories
 from mempo_trainers.policies.base import Policy, Responses, Rollouts
@@ -65,6 +68,7 @@ class Player:
     Attributes:
         policy: Who writes.
         generator: Of its choices.
+        seconds: How long it took for each of its calls so far.
         name: What to call it.
         fingerprint: Names nothing: a policy in training changes.
         env_kwargs: None of its own.
@@ -72,12 +76,14 @@ class Player:
 
     policy: TextPolicy
     generator: torch.Generator
+    seconds: list[float] = field(default_factory=list)
     name: str = "policy"
     fingerprint: str = ""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def act(self, contexts: Sequence[Context]) -> list[Completion]:
         """Write the next round of each episode."""
+        start = time.perf_counter()
         tokenizer = self.policy.tokenizer
         prompts = [np.array(tokenizer.encode(context.prompt + "\n"), np.int64) for context in contexts]
         responses = self.policy.act(Ragged(tuple(prompts)), self.generator)
@@ -96,6 +102,7 @@ class Player:
                 finish_reason=reason,
             )
             completions.append(Completion(text, ids, logprobs, reason, (call,)))
+        self.seconds.append(time.perf_counter() - start)
         return completions
 
 
@@ -115,7 +122,12 @@ def rollouts(
         generator: Of the policy's choices.
         seed: Episode i gets seed + i.
     """
-    return from_episodes(play(policy, question_ids, env_kwargs, generator, seed), policy.tokenizer)
+    player, start = Player(policy, generator), time.perf_counter()
+    played = _finished(player, question_ids, env_kwargs, seed)
+    waited = time.perf_counter() - start - sum(player.seconds)
+    found = from_episodes(played, policy.tokenizer)
+    extra = {**found.extra, "environment_seconds": waited / len(player.seconds)}
+    return msgspec.structs.replace(found, extra=extra)
 
 
 def drawing(
@@ -153,7 +165,12 @@ def play(
     Raises:
         RuntimeError: if the policy failed to write: such an episode tells nothing about what it has learned.
     """
-    player = Player(policy, generator)
+    return _finished(Player(policy, generator), question_ids, env_kwargs, seed)
+
+
+def _finished(
+    player: Player, question_ids: Sequence[str], env_kwargs: Mapping[str, Any], seed: int
+) -> list[Episode]:
     made = episodes(player, question_ids, env_kwargs=env_kwargs, num_envs=len(question_ids), seed=seed)
     ordered = [episode for _, episode in sorted(made, key=lambda pair: pair[0])]
     for episode in ordered:
@@ -238,6 +255,7 @@ def _facts(episode: Episode) -> int:
 def _extra(played: Sequence[Episode], responses: Responses) -> dict[str, float]:
     actions = [round.action for episode in played for round in episode.rounds]
     last = [episode.tokens for episode in played]
+    later = [round for episode in played for round in episode.rounds if round.number > 1]
     return {
         "em": float(np.mean([episode.score.em for episode in played])),
         "answered": float(np.mean([episode.stop_reason is StopReason.ANSWERED for episode in played])),
@@ -246,7 +264,23 @@ def _extra(played: Sequence[Episode], responses: Responses) -> dict[str, float]:
         "invalid": float(np.mean([isinstance(action, Invalid) for action in actions])),
         "output_tokens": float((responses.roles_BK != NOT_GENERATED).sum(1).mean()),
         "memory_length": float(np.mean([tokens.memory for tokens in last])),
+        "memory_empty": float(np.mean([not r.memory for r in later])) if later else 0.0,
+        "guessed": sum(map(guesses, played)) / len(played),
     }
+
+
+def guesses(episode: Episode) -> int:
+    """How often a memory named a gold answer that neither the question nor any passage shown so far holds."""
+    count = 0
+    seen = held = tuple[bool | None, ...]([False] * len(episode.questions))
+    for round in episode.rounds:
+        now = round.diagnostics.answer_in_memory
+        for question, *flags in zip(episode.questions, now, held, seen, strict=True):
+            if flags == [True, False, False]:
+                asked = normalise(question.text)
+                count += not any(contains(asked, z) for z in normalised_answers(question.answers))
+        seen, held = round.diagnostics.answer_in_retrieved, now
+    return count
 
 
 # --- What is scored ----------------------------------------------------------------------------------------

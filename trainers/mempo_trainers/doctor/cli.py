@@ -1,0 +1,76 @@
+"""`mempo doctor RUN`: what is wrong with a training run, with evidence and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from mempo_env.errors import ConfigError
+from mempo_trainers.doctor import Diagnosis, Finding, diagnose, reproduces
+from mempo_trainers.run import differences, read_metrics, read_settings
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def doctor(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    against: Annotated[
+        Path | None, typer.Option(help="A run of the same settings and seed: are they equal?")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Say what is wrong with a training run; exits with 0 if nothing is found, with 1 if something is."""
+    found = examine(run, against)
+    if json:
+        typer.echo(msgspec.json.encode({"run": str(run), **msgspec.to_builtins(found)}))
+    else:
+        _show(run, found)
+    raise typer.Exit(1 if found.findings else 0)
+
+
+def examine(run: Path, against: Path | None = None) -> Diagnosis:
+    """The diagnosis of a run, and whether another one of the same settings came out the same.
+
+    Raises:
+        ResultsError: if there is no run, or it cannot be read.
+        ConfigError: if the other run has other settings.
+    """
+    settings, rows = read_settings(run), read_metrics(run)
+    found = diagnose(rows, settings)
+    if against is None:
+        return found
+    if told := differences(settings, read_settings(against)):
+        raise ConfigError(f"--against {against}: wanted a run of the same settings as {run}, got {told}")
+    others = read_metrics(against)
+    finding = reproduces(rows, others)
+    if finding is not None:
+        return msgspec.structs.replace(found, findings=(finding, *found.findings))
+    fine = {"not_reproduced": f"{min(len(rows), len(others))} steps are equal bit for bit", **found.fine}
+    return msgspec.structs.replace(found, fine=fine)
+
+
+def _show(run: Path, found: Diagnosis) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if found.findings:
+        table = Table("symptom", "evidence", "threshold", "next", title=Text(str(run)), show_lines=True)
+        for finding in found.findings:
+            table.add_row(_named(finding), *map(Text, (finding.evidence, finding.threshold, finding.action)))
+        console.print(table)
+    else:
+        console.print(Text(f"{run}: nothing found"))
+    for title, told in (("checked, fine", found.fine), ("not checked", found.unchecked)):
+        for name, text in told.items():
+            console.print(Text(f"{title}: {name}: {text}"))
+
+
+def _named(finding: Finding) -> str:
+    colour = "red" if finding.severity == "error" else "yellow"
+    return f"[bold {colour}]{finding.symptom}[/]\n{finding.severity}"

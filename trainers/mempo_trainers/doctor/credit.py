@@ -1,0 +1,129 @@
+"""What is wrong with advantages and log-probs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, steps_of
+
+DEAD = 0.8
+"""Share of groups without any advantage. Half is healthy still: where one rollout in ten succeeds, 43 % of
+groups of 8 are all equal."""
+
+ALIKE = 0.05
+"""Edit distance within groups below which sampling explores nothing."""
+
+FIRST_ROUND = 0.01
+"""Size of the advantages in first rounds, as a share of those in later ones."""
+
+BY_DESIGN = frozenset({"attribution"})
+"""Estimators that pay writes alone, of which first rounds have none."""
+
+FIRST_KL = 1e-5
+"""Nats a token in the first step: the reference is the policy itself, and float noise squares to less."""
+
+GAP = 0.05
+"""Nats between sampler and trainer on one token: padding alone moves log-probs of bfloat16 by 0.03."""
+
+_ENDS = (("min", min), ("max", max))
+
+
+def no_advantage(rows: Rows, settings: Settings) -> Finding | None:
+    """Nearly all groups are without any advantage although the task is not solved."""
+    rows = [row for row in rows if row["success"] < SOLVED]
+    groups = sum(row["groups"] for row in rows)
+    dead = sum(row["dead_groups"] for row in rows)
+    if dead < DEAD * groups or not groups:
+        return None
+    outcome, memory = (sum(row[f"degenerate_{name}"] for row in rows) for name in ("groups", "memory"))
+    alike = float(column(rows, "edit_distance").mean())
+    if alike < ALIKE:
+        action = "all rollouts of a group are alike: raise --entropy, sample at a higher temperature"
+    elif not memory:
+        action = "give a denser signal: --credit mempo, --reward em_mean, or fewer --objectives"
+    else:
+        action = (
+            "neither outcome nor memory differs within groups: see whether searches find anything (recall)"
+        )
+    normalised = [f"{pick(row[f'outcome_advantage_{end}'] for row in rows):.3g}" for end, pick in _ENDS]
+    return Finding(
+        symptom="no_advantage",
+        severity="error",
+        evidence=(
+            f"{dead:,} of {groups:,} groups dead in {len(rows)} unsolved steps from {steps_of(rows)}; "
+            f"outcome degenerate in {outcome:,}, memory in {memory:,}; reward "
+            f"{min(row['reward_min'] for row in rows):.3g} to {max(row['reward_max'] for row in rows):.3g}, "
+            f"normalised {' to '.join(normalised)}; edit distance within groups {alike:.2f}"
+        ),
+        threshold=f"{DEAD:.0%} of groups",
+        action=action,
+    )
+
+
+def first_round(rows: Rows, settings: Settings) -> Finding | None:
+    """The outcome teaches something, but nothing of it reaches the first round."""
+    told = [row for row in rows if row["degenerate_groups"] < row["groups"] and row["rounds"] > 1]
+    if not told or told[0]["credit"] in BY_DESIGN:
+        return None
+    first, later = (float(column(told, f"advantage_{name}").mean()) for name in ("first", "later"))
+    if first >= FIRST_ROUND * later or not later:
+        return None
+    return Finding(
+        symptom="first_round",
+        severity="error",
+        evidence=(
+            f"mean size of advantages {first:.3g} in first rounds, {later:.3g} in later ones, over the "
+            f"{len(told)} of {steps_of(rows)} whose outcomes differ"
+        ),
+        threshold=f"{FIRST_ROUND:.0%} of those in later rounds",
+        action="carry returns over the observations between rounds; gamma and lambda of 1 inside a round",
+    )
+
+
+def first_kl(rows: Rows, settings: Settings) -> Finding | None:
+    """The reference is not the policy that the run began with."""
+    kl = abs(column(rows[:1], "kl")[0])
+    if kl <= FIRST_KL:
+        return None
+    return Finding(
+        symptom="first_kl",
+        severity="error",
+        evidence=f"KL to the reference is {kl:.3g} nats a token in {steps_of(rows[:1])}, before any update",
+        threshold=f"{FIRST_KL:g} nats",
+        action="load the reference from the checkpoint that the run starts from; begin anew",
+    )
+
+
+def sampler_gap(rows: Rows, settings: Settings) -> Finding | None:
+    """Those who wrote the tokens and those who learn from them disagree about how probable they were."""
+    gap = column(rows, "sampler_gap")
+    wrong = np.flatnonzero(~(gap <= GAP))
+    if not len(wrong):
+        return None
+    return Finding(
+        symptom="sampler_gap",
+        severity="error",
+        evidence=(
+            f"log-probs of sampler and trainer up to {np.nanmax(gap):.3g} nats apart, in {len(wrong)} of "
+            f"{len(rows)} steps, first in step {rows[wrong[0]]['step']}"
+        ),
+        threshold=f"{GAP:g} nats on one token",
+        action="show both the same text at the same temperature, with the same weights; no top-p, no top-k",
+    )
+
+
+def not_finite(rows: Rows, settings: Settings) -> Finding | None:
+    """Losses or gradients that are no numbers: their updates were left out."""
+    bad = [
+        row for row in rows if row["skipped_updates"] or any(row[n] is None for n in ("loss", "grad_norm"))
+    ]
+    if not bad:
+        return None
+    skipped = int(sum(row["skipped_updates"] for row in bad))
+    return Finding(
+        symptom="not_finite",
+        severity="error",
+        evidence=f"{skipped:,} updates left out in {len(bad)} of {steps_of(rows)}, from step {bad[0]['step']} on",
+        threshold="none",
+        action="lower --learning-rate; look for log-probs of -inf",
+    )

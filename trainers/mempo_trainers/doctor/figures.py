@@ -1,0 +1,67 @@
+"""The figures of a run, and what a finding says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+
+from mempo_trainers.credit.data import Floats
+
+Rows: TypeAlias = Sequence[Mapping[str, Any]]
+Settings: TypeAlias = Mapping[str, Any]
+
+SOLVED = 0.9
+"""Success from which on nothing is left to learn: dead groups and a flat reward are as they should be."""
+
+NOISE = 3.0
+"""Standard errors that a change between two parts of a run must pass: by chance one run in 700 does."""
+
+FLAT = 0.02
+"""Gain in reward that is worth nothing, in units of a full reward."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Something that is wrong.
+
+    Attributes:
+        symptom: Its name, a key of `SYMPTOMS`.
+        severity: "error": this run can teach nothing more or its figures are wrong; "warning": look at it.
+        evidence: The figures, and of which steps.
+        threshold: What they passed.
+        action: What to do next.
+    """
+
+    symptom: str
+    severity: str
+    evidence: str
+    threshold: str
+    action: str
+
+
+def column(rows: Rows, name: str) -> Floats:
+    """A field of all rows; nan where it was not finite."""
+    return np.array([math.nan if row[name] is None else row[name] for row in rows], np.float64)
+
+
+def quarters(values: Floats) -> tuple[Floats, Floats]:
+    """The first and the last quarter."""
+    size = max(len(values) // 4, 1)
+    return values[:size], values[-size:]
+
+
+def noise(first: Floats, last: Floats) -> float:
+    """The standard error of the difference of two means; steps count as independent."""
+    return math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in (first, last) if len(part) > 1))
+
+
+def steps_of(rows: Rows) -> str:
+    first, last = rows[0]["step"], rows[-1]["step"]
+    return f"step {first}" if first == last else f"steps {first}-{last}"
+
+
+def configured(settings: Settings, name: str, default: Any) -> Any:
+    return settings.get("config", {}).get(name, default)

@@ -1,0 +1,112 @@
+"""What is wrong with how a policy learns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mempo_trainers.doctor.credit import FIRST_ROUND
+from mempo_trainers.doctor.figures import (
+    FLAT,
+    NOISE,
+    SOLVED,
+    Finding,
+    Rows,
+    Settings,
+    column,
+    configured,
+    noise,
+    quarters,
+    steps_of,
+)
+
+COLLAPSE = 0.2
+"""Fall of the mean reward from its best part to the end of a run, in units of a full reward."""
+
+SHARP = 0.05
+"""Entropy, as a share of the first step's, below which nothing new is tried."""
+
+CLIPPED = 0.3
+"""Share of tokens without gradient because their ratio was clipped: the steps are too long."""
+
+
+def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
+    """What is minimised falls, and nothing comes of it: neither reward nor right answers."""
+    loss = column(rows, "loss") - configured(settings, "entropy", 0.0) * column(rows, "entropy")
+    loss += configured(settings, "value_weight", 0.0) * column(rows, "value_loss")
+    loss += configured(settings, "kl", 0.0) * column(rows, "kl")
+    first, last = quarters(loss)
+    fell = first.mean() - last.mean()
+    if not fell > NOISE * noise(first, last) or rows[-1]["success"] >= SOLVED:
+        return None
+    for name in ("reward", "em", "recall"):
+        before, after = quarters(column(rows, name)) if name in rows[0] else (first, first)
+        if abs(after.mean() - before.mean()) > max(FLAT, NOISE * noise(before, after)):
+            return None
+    memory, other = (float(column(rows, f"advantage_{name}").mean()) for name in ("memory", "other"))
+    rewards = [f"{part.mean():.3f}" for part in quarters(column(rows, "reward"))]
+    only_memory = other < FIRST_ROUND * memory
+    return Finding(
+        symptom="reward_flat",
+        severity="warning",
+        evidence=(
+            f"loss {first.mean():.4f} to {last.mean():.4f} and reward {' to '.join(rewards)} from the first "
+            f"quarter of {steps_of(rows)} to the last; kl weight {configured(settings, 'kl', 0.0):g}; mean size "
+            f"of advantages {memory:.3g} on memory, {other:.3g} elsewhere; "
+            f"{column(rows, 'memory_tokens').mean():.0%} of what is written is memory"
+        ),
+        threshold=f"a fall of {NOISE:g} standard errors, a gain in reward of at most {FLAT:g}",
+        action=(
+            "only memory is paid for: make the outcome teach too (--reward em_mean, fewer --objectives)"
+            if only_memory
+            else "see whether the reward is that of the answers given (mempo view); raise --kl"
+        ),
+    )
+
+
+def collapse(rows: Rows, settings: Settings) -> Finding | None:
+    """The reward was good, and is lost again."""
+    reward = column(rows, "reward")
+    size = max(len(reward) // 8, 2)
+    means = np.convolve(reward, np.full(size, 1 / size), "valid")
+    best = int(means.argmax())
+    good, end = slice(best, best + size), slice(len(reward) - size, None)
+    fell = means[best] - means[-1]
+    if not fell > max(COLLAPSE, NOISE * noise(reward[good], reward[end])):
+        return None
+    told = {name: column(rows, name) for name in ("entropy", "policy_kl", "clip_share", "grad_norm")}
+    then, now = ({name: float(values[part].mean()) for name, values in told.items()} for part in (good, end))
+    if max(column(rows, "clip_share")) > CLIPPED:
+        action = "the steps are too long: lower --learning-rate, fewer --epochs"
+    elif now["entropy"] < SHARP * float(column(rows, "entropy")[0]):
+        action = "it stopped trying: --entropy 0.01, a lower --learning-rate, an earlier checkpoint"
+    else:
+        action = "lower --learning-rate, hold it near its start by --kl 0.01"
+    return Finding(
+        symptom="collapse",
+        severity="error",
+        evidence=(
+            f"reward {means[best]:.3f} in {steps_of(rows[good])}, {means[-1]:.3f} in {steps_of(rows[end])}; "
+            + "; ".join(f"{name} {then[name]:.3g} to {now[name]:.3g}" for name in told)
+            + f"; most clipped {column(rows, 'clip_share').max():.0%}"
+        ),
+        threshold=f"a fall of {COLLAPSE:g} and of {NOISE:g} standard errors",
+        action=action,
+    )
+
+
+def entropy_gone(rows: Rows, settings: Settings) -> Finding | None:
+    """The policy is sure of what it does before it does it right."""
+    entropy = column(rows, "entropy")
+    _, last = quarters(entropy)
+    if last.mean() >= SHARP * entropy[0] or quarters(column(rows, "success"))[1].mean() >= SOLVED:
+        return None
+    return Finding(
+        symptom="entropy_gone",
+        severity="error",
+        evidence=(
+            f"entropy {entropy[0]:.3g} nats a token in step {rows[0]['step']}, {last.mean():.3g} in the last "
+            f"quarter of {steps_of(rows)}, where success is {quarters(column(rows, 'success'))[1].mean():.3f}"
+        ),
+        threshold=f"{SHARP:.0%} of the first step's, at a success below {SOLVED:g}",
+        action="--entropy 0.01, a lower --learning-rate",
+    )
