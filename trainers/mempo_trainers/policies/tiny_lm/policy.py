@@ -82,9 +82,7 @@ class TinyLM:
         longest = int(written.max())
         roles_BK = np.zeros((len(contexts), longest), np.int8)
         for row, n in enumerate(written.tolist()):
-            ids = tokens[row, :n].tolist()
-            action = parse(self.tokenizer.decode(ids), self.finish_reason(ids))
-            roles_BK[row, :n] = token_roles(self.tokenizer.starts(ids), action)
+            roles_BK[row, :n] = self.roles(tokens[row, :n].tolist())
         return Responses(tokens[:, :longest].numpy(), roles_BK, logprobs[:, :longest].numpy())
 
     def logprobs(self, contexts: Ragged, responses: Responses) -> tuple[Tensor, Tensor]:
@@ -152,6 +150,11 @@ class TinyLM:
         self.optimizer.load_state_dict(state["optimizer"])
 
     # --- The rest -------------------------------------------------------------------------------------------
+
+    def roles(self, ids: Sequence[int]) -> list[int]:
+        """The role of each token of a round's text."""
+        action = parse(self.tokenizer.decode(ids), self.finish_reason(ids))
+        return token_roles(self.tokenizer.starts(ids), action)
 
     def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
         """Why a text ended."""

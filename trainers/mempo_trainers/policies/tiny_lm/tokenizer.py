@@ -85,6 +85,10 @@ class Tokenizer(msgspec.Struct, frozen=True, dict=True):
             return tuple(len(_SPECIAL) + byte for byte in word.encode())
         return tuple(id for part in parts for id in self._spell(part))
 
+    def text(self, id: int) -> bytes:
+        """What an id writes, in UTF-8; a byte of its own may be only a part of a character."""
+        return self._texts[id]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids; bytes that are no UTF-8 become "\N{REPLACEMENT CHARACTER}"."""
         return b"".join([self._texts[id] for id in ids]).decode("utf-8", "replace")

@@ -1,0 +1,279 @@
+"""Rollouts of a language model: what is trained on is what was read and written, token for token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from mempo_agents.table import make_agent
+from mempo_env.errors import RetrieverError
+from mempo_env.rewards import RewardConfig
+from mempo_trainers import credit
+from mempo_trainers.batching import join, split_groups
+from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
+from mempo_trainers.policies.base import Rollouts
+from mempo_trainers.run import Run
+from mempo_trainers.scores import needed, scored
+from mempo_trainers.sft import SftConfig, sft, shown, tokenised
+from mempo_trainers.text import drawing, from_episodes, play, rollouts
+from mempo_trainers.tokens import Ragged, View
+from tiny_lm_help import ENV, QUESTIONS, TOKENIZER, Told, sharp, tiny
+
+FIRST = "<mem> Aldo Verne </mem><think>first marker</think><search> Aldo Verne </search>"
+SECOND = "<mem> born in Marrow Bay </mem>\n<search> Marrow Bay </search>"
+LAST = "<mem> the mayor is Ines Calder </mem>\n<answer> Ines Calder </answer>"
+
+
+def right(context: str) -> str:
+    """Search for the person, then for the town, then answer."""
+    if "Its mayor is" in context:
+        return LAST
+    return SECOND if "Marrow Bay" in context else FIRST
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def played(write: Any, ids: list[str], **kwargs: Any) -> Rollouts:
+    return rollouts(Told(write), ids, {**ENV, **kwargs}, generator(), seed=0)  # type: ignore[arg-type]
+
+
+def texts(rolled: Rollouts) -> list[tuple[str, str]]:
+    """(context, what was written) of each segment, decoded."""
+    ids, roles = rolled.responses.tokens_BK, rolled.responses.roles_BK
+    return [
+        (TOKENIZER.decode(context.tolist()), TOKENIZER.decode(row[role != 0].tolist()))
+        for context, row, role in zip(rolled.contexts, ids, roles, strict=True)
+    ]
+
+
+def test_the_training_context_is_the_sampler_s_and_hides_what_it_hid() -> None:
+    seen: list[str] = []
+
+    def write(context: str) -> str:
+        seen.append(context)
+        return right(context)
+
+    rolled = played(write, ["q0"])
+    contexts = [context for context, _ in texts(rolled)]
+    assert contexts == seen
+    assert [text for _, text in texts(rolled)] == [FIRST, SECOND, LAST]
+    assert not any("first marker" in context for context in contexts)
+    assert "Aldo Verne </mem>" in contexts[1] and "Aldo Verne </mem>" not in contexts[2]
+    history = [TOKENIZER.decode(view.context.tolist()) for view in rolled.history_views if view is not None]
+    assert all("first marker" in text for text in history)  # which no context of the policy is
+    assert rolled.data.logprobs_BK is not None
+    assert (rolled.data.logprobs_BK == -0.5 * (rolled.data.roles_BK != 0)).all()
+
+
+def test_roles_at_the_borders_of_spans() -> None:
+    rolled = played(right, ["q0"])
+    pieces = [TOKENIZER.decode([id]) for id in rolled.responses.tokens_BK[0].tolist()]
+    roles = rolled.responses.roles_BK[0].tolist()
+    end = pieces.index("</mem>")
+    assert pieces[end + 1] == "<think>" and roles[end : end + 2] == [MEM, THINK]
+    call = pieces.index("<search>")
+    assert pieces[call - 1] == "</think>" and roles[call - 1 : call + 1] == [THINK, CALL]
+    assert roles[0] == MEM
+    assert roles[pieces.index("</search>") :] == [CALL] + [0] * (len(roles) - pieces.index("</search>") - 1)
+    answer = rolled.responses.roles_BK[2]
+    assert answer[answer != 0][-1] == ANSWER
+
+
+def test_an_invalid_round_is_thought_and_keeps_the_memory_in_force() -> None:
+    def write(context: str) -> str:
+        if "ambiguous" in context:
+            return "<answer> x </answer>"
+        if "Marrow Bay is a harbour" in context:
+            return "<mem> lost </mem><answer> a </answer><answer> b </answer>"
+        return right(context)
+
+    rolled = played(write, ["q0"])
+    invalid = rolled.responses.roles_BK[2]
+    assert set(invalid.tolist()) <= {0, THINK} and (invalid == THINK).sum() > 5
+    memory = TOKENIZER.decode(rolled.memory_views.rows[2].context.tolist())
+    assert memory.endswith("<mem> born in Marrow Bay </mem>\n") and "lost" not in memory
+    assert rolled.extra["invalid"] == pytest.approx(1 / 4)
+
+
+def test_what_is_scored_is_spelt_as_a_right_answer_was_sampled() -> None:
+    rolled = played(right, ["q0"])
+    (before, answer) = rolled.memory_views.rows[2].answers[0]
+    sampled = rolled.responses.tokens_BK[2].tolist()
+    tag = sampled.index(TOKENIZER.ids["<answer>"])
+    assert before.tolist() == [TOKENIZER.ids["<answer>"]]
+    assert sampled[tag + 1 : tag + 1 + len(answer)] == answer.tolist()
+    assert TOKENIZER.decode(sampled[tag + 1 + len(answer) :]) == " </answer>"
+
+
+def test_each_of_several_answers_is_scored_behind_its_number() -> None:
+    text = "<answer> 1. Ines Calder\n2. Tomas Reve </answer>"
+    rolled = played(lambda _: text, ["q0+q1"], objectives=2)
+    assert rolled.success_N.tolist() == [True]
+    view = rolled.prior_views.rows[0]
+    spelt = [tuple(TOKENIZER.decode(part.tolist()) for part in answer) for answer in view.answers]
+    assert spelt == [("<answer> 1.", " Ines Calder"), ("<answer> 2.", " Tomas Reve")]
+    sampled = rolled.responses.tokens_BK[0].tolist()
+    for _, answer in view.answers:
+        starts = range(len(sampled) - len(answer) + 1)
+        assert sum(sampled[i : i + len(answer)] == answer.tolist() for i in starts) == 1
+
+
+def test_what_is_scored_holds_what_it_should() -> None:
+    rolled = played(right, ["q0"])
+    question = f"Question: {QUESTIONS.by_id('q0').text}\n"
+
+    def told(views: Any) -> list[str | None]:
+        return [None if view is None else TOKENIZER.decode(view.context.tolist()) for view in views]
+
+    assert told(rolled.prior_views) == [question]
+    second, last = (f"{text.splitlines()[0]}\n" for text in (SECOND, LAST))
+    assert told(rolled.memory_views) == [None, question + second, question + last]
+    histories, seen = told(rolled.history_views), told(rolled.seen_views)
+    assert histories[0] is None
+    assert histories[1:] == seen[:-1]  # all before a round is all up to the observation of the one before
+    assert seen[0] is not None and seen[0].startswith(question + "<mem> Aldo Verne </mem>\n<think>")
+    assert seen[1] is not None and seen[1].startswith(seen[0]) and "harbour town" in seen[1]
+
+
+def test_numbers_of_rounds_and_rewards() -> None:
+    reward = RewardConfig(invalid_action=-0.25)
+
+    def write(context: str) -> str:
+        return "nothing" if "Bela" in context else right(context)
+
+    rolled = played(write, ["q0", "q1", "q0"], reward=reward)
+    data = rolled.data
+    assert data.question_N.tolist() == [0, 1, 0]
+    assert data.outcome_N.tolist() == [1, 0, 1]
+    assert data.shaping_N.tolist() == [0, -1, 0]  # four rounds of it
+    assert data.rollout_R.tolist() == [0] * 3 + [1] * 4 + [2] * 3
+    assert data.number_R.tolist() == [1, 2, 3, 1, 2, 3, 4, 1, 2, 3]
+    assert data.round_B.tolist() == list(range(10))
+    assert data.reward_R is not None and data.reward_R.tolist() == [0, 0, 1] + [-0.25] * 4 + [0, 0, 1]
+    assert data.found_R is not None and data.found_R.tolist() == [1, 1, 0] + [0] * 4 + [1, 1, 0]
+    assert data.recall_R is not None and data.recall_R.tolist() == [0.5, 1, 1] + [0] * 4 + [0.5, 1, 1]
+    assert rolled.success_N.tolist() == [True, False, True]
+    assert data.state_R is not None
+    state = data.state_R.tolist()
+    assert state[:3] == state[7:] and len(set(state[:3])) == 3  # the same observations of one question
+    assert state[3] != state[0]
+
+
+def test_equal_observations_are_one_state_whatever_the_hint_says() -> None:
+    rolled = played(lambda _: "<search> Port Ostrel </search>", ["q0"], hint=True)
+    assert rolled.data.state_R is not None
+    first, second, third, _ = rolled.data.state_R.tolist()
+    assert first != second == third
+
+
+def test_a_failed_retriever_masks_its_rollout() -> None:
+    class Broken:
+        fingerprint = "broken"
+
+        def search(self, queries: Any, k: int) -> Any:
+            raise RetrieverError("out of order")
+
+    rolled = played(right, ["q0", "q1"], retriever=Broken())
+    assert rolled.data.masked_N.tolist() == [True, True]
+    assert not rolled.data.mask_BK.any()
+
+
+def test_a_policy_that_fails_is_no_rollout() -> None:
+    def fail(context: str) -> str:
+        raise ZeroDivisionError("weights are gone")
+
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: weights are gone"):
+        played(fail, ["q0"])
+
+
+def test_frozen_episodes_give_the_same_rollouts() -> None:
+    policy = Told(right)
+    episodes = play(policy, ["q0", "q1"], ENV, generator(), 0)  # type: ignore[arg-type]
+    a, b = from_episodes(episodes, TOKENIZER), played(right, ["q0", "q1"])
+    assert texts(a) == texts(b)
+    np.testing.assert_array_equal(a.data.roles_BK, b.data.roles_BK)
+
+
+def test_groups_are_taken_apart_and_put_together() -> None:
+    rolled = played(right, ["q0", "q1", "q0", "q1"])
+    joined = join(split_groups(rolled))
+    assert sorted(texts(joined)) == sorted(texts(rolled))
+    assert len(joined.memory_views) == len(rolled.memory_views)
+
+
+def test_draws_are_the_same_whenever_they_are_asked_for() -> None:
+    policy = sharp(max_new=12)
+    draw = drawing(policy, [f"q{i}" for i in range(20)], ENV, group=3, seed=4)
+    first, other, again = draw(7, 0, 2), draw(8, 0, 2), draw(7, 0, 2)
+    assert first.data.question_N.tolist() == [0, 0, 0, 1, 1, 1]
+    assert texts(first) == texts(again) != texts(other)
+    np.testing.assert_array_equal(first.responses.logprobs_BK, again.responses.logprobs_BK)
+
+
+def test_every_estimator_finds_what_it_needs() -> None:
+    policy = sharp(max_new=12)
+    rolled = drawing(policy, ["q0", "q1"], ENV, group=2, seed=0)(1, 0, 2)
+    for name in ("mempo", "grpo", "spread", "igpo", "turn_level", "gigpo"):
+        got = credit.make(name)(scored(policy, rolled, needed(name, {})).data)
+        assert np.isfinite(got.advantages_BK).all()
+        assert not got.advantages_BK[rolled.responses.roles_BK == 0].any()
+
+
+@pytest.mark.slow
+def test_a_better_memory_scores_higher(tmp_path: Any) -> None:
+    """It learns the expert's episodes, and with them to find the answer in a memory that has it."""
+    policy = tiny(max_new=128)
+    ids = ["q0", "q1"]
+    pairs = shown(make_agent("oracle", QUESTIONS), ids, ENV)
+    assert len(pairs) == 6
+    with Run(tmp_path / "run", {}) as run:
+        sft(policy, tokenised(pairs, policy), SftConfig(steps=250, batch=6, learning_rate=1e-2), run)
+    losses = [
+        msgspec.json.decode(line)["loss"]
+        for line in (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
+    ]
+    assert losses[-1] < 0.05 * losses[0]
+    rolled = rollouts(policy, ids * 8, ENV, generator(), seed=0)
+    assert rolled.success_N.mean() >= 0.5
+    written = {text for _, text in pairs}
+    assert np.mean([text in written for _, text in texts(rolled)]) > 0.7  # the expert's own words
+    (before, answer) = rolled.prior_views.rows[0].answers[0]
+    lines = (f"Question: {QUESTIONS.by_id('q0').text}\n", pairs[2][1].split("<answer>")[0])
+    views = [np.array(TOKENIZER.encode(text), np.int64) for text in (lines[0], "".join(lines))]
+    nothing, memory = (policy.score(Ragged((View(view, ((before, answer),)),)))[0, 0] for view in views)
+    assert memory > nothing
+
+
+def test_supervised_learning_reproduces_and_goes_on(tmp_path: Any) -> None:
+    examples = tokenised(shown(make_agent("oracle", QUESTIONS), ["q0", "q1"], ENV), tiny())
+    config = SftConfig(steps=6, batch=3, checkpoint_every=2)
+
+    def weights(folder: str, steps: int) -> torch.Tensor:
+        policy = tiny()
+        with Run(tmp_path / folder, {}) as run:
+            sft(policy, examples, SftConfig(steps=6, batch=3, checkpoint_every=2), _Until(run, steps))
+        return torch.cat([weight.detach().flatten() for weight in policy.model.parameters()])
+
+    whole = weights("whole", config.steps)
+    weights("broken", 3)
+    assert torch.equal(weights("broken", config.steps), whole)
+
+
+class _Until:
+    """A run that is broken off after some steps."""
+
+    def __init__(self, run: Run, last: int) -> None:
+        self.run, self.last, self.log = run, last, run.log
+
+    def steps(self, policy: Any, total: int, every: int) -> Any:
+        """The steps up to the last one."""
+        for step in self.run.steps(policy, total, every):
+            yield step
+            if step == self.last:
+                return
