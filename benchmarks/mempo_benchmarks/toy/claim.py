@@ -20,7 +20,10 @@ SEEDS = {1: 10, 2: 10, 3: 10, 4: 10, 8: 5}
 """Runs for each number of objectives; those with eight take half a minute and more."""
 MAIN = 4
 CREDITS = ("mempo", "grpo", "spread", "mempo_gain")
-HEAD = ("objectives", "credit", "success after training", "seeds at 0.9", "rollouts to 0.9", "s a run")
+HEAD = (
+    *("objectives", "credit", "success after training", "seeds at 0.9", "rollouts to 0.9"),
+    *("gold found", "objectives right", "s a run"),
+)
 
 
 def arms() -> list[Arm]:
@@ -84,6 +87,8 @@ def _table(results: Sequence[Learned]) -> str:
             told(r.success),
             f"{r.reached} of {r.arm.seeds}",
             "never" if r.median is None else f"{r.median:,}",
+            f"{r.recall:.2f}",
+            f"{r.em:.2f}",
             f"{r.seconds:.0f}",
         ),
         HEAD,

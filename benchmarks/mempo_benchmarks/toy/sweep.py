@@ -61,6 +61,8 @@ class Learned(Struct, frozen=True):
     Attributes:
         arm: Which.
         success: On new episodes of the test split, after training.
+        recall: Share of the gold facts that the trained policy's searches show, mean over runs.
+        em: Share of the objectives that it answers rightly, mean over runs.
         reached: How many of them ended at `SUCCESS` or better there.
         rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: never.
         at: Rollouts at the points of the curve.
@@ -70,6 +72,8 @@ class Learned(Struct, frozen=True):
 
     arm: Arm
     success: Interval
+    recall: float
+    em: float
     reached: int
     rollouts: tuple[int | None, ...]
     at: tuple[int, ...]
@@ -108,7 +112,8 @@ def learned(arm: Arm, out: Path) -> Learned:
     unfinished = [str(folder) for folder in folders if not (folder / RESULT).exists()]
     if unfinished:
         raise ResultsError(f"{unfinished[0]}: wanted a finished run; run the same command again")
-    final = [msgspec.json.decode((folder / RESULT).read_bytes())["success"] for folder in folders]
+    results = [msgspec.json.decode((folder / RESULT).read_bytes()) for folder in folders]
+    final = [result["success"] for result in results]
     rows = [read_metrics(folder) for folder in folders]
     success_ST = np.array([[row["success"] for row in run] for run in rows])
     size = rows[0][0]["rollouts"]
@@ -117,6 +122,8 @@ def learned(arm: Arm, out: Path) -> Learned:
     return Learned(
         arm=arm,
         success=mean_interval(final),
+        recall=float(np.mean([result["recall"] for result in results])),
+        em=float(np.mean([result["em"] for result in results])),
         reached=sum(value >= SUCCESS for value in final),
         rollouts=tuple(_reached(run, size) for run in success_ST),
         at=tuple(int(b) * size for b in edges[1:]),
