@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-import mempo_env  # noqa: F401
+from mempo_env.cli import main
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_trainers.sb3 import ENVIRONMENTS, ID, ROUNDS, RoundsAreTerminal, evaluate, make_model, train
 
@@ -132,6 +132,12 @@ def test_it_learns_one_objective_to_the_threshold(tmp_path: Path) -> None:
     result = train(tmp_path / "run", seed=0)
     assert result["episodes"] == 512 and result["success"] >= 0.9
     assert rows(tmp_path / "run")[0]["success"] < 0.1
+
+
+def test_the_command_trains_and_says_how_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "sb3", "--out", str(tmp_path / "run"), "--objectives", "2", "--steps", "1"]) == 0
+    assert "1,024 rounds; success on 512 new episodes of the test split: 0.0" in capsys.readouterr().out
+    assert len(rows(tmp_path / "run")) == 1
 
 
 def test_an_untrained_model_does_not_succeed() -> None:

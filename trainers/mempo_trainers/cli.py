@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mempo_trainers.sb3 import sb3
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 _TASK, _CREDIT, _SIZE = "Task", "Credit and loss", "Budget"
@@ -94,3 +96,6 @@ def toy(
         f"{result['episodes']:,} new episodes of the test split: {result['success']:.3f}"
     )
     typer.echo(f"next: mempo credit show {out}, mempo doctor {out}")
+
+
+app.command()(sb3)
