@@ -103,6 +103,21 @@ def test_alternatives_share_random_numbers_and_rows_do_not() -> None:
         assert (value_ == before[name]).all()
 
 
+def test_given_keeps_use_up_the_same_random_numbers() -> None:
+    policy, batch = batch_of(TASK)
+    contexts = batch.rollouts.contexts
+    free = policy.choose(contexts, torch.Generator().manual_seed(0))
+    keep = policy.layout.keep
+    given = policy.choose(contexts, torch.Generator().manual_seed(0), free[:, keep])
+    assert (given == free).all()  # given what it would have kept, all the rest is as it was
+    open_BV = np.full_like(free[:, keep], -1)
+    assert (policy.choose(contexts, torch.Generator().manual_seed(0), open_BV) == free).all()
+    nothing_BV = np.zeros_like(free[:, keep])
+    bare = policy.choose(contexts, torch.Generator().manual_seed(0), nothing_BV)
+    assert (bare[:, keep] == 0).all()
+    assert (bare[:, policy.layout.operation] == free[:, policy.layout.operation]).all()
+
+
 def without_chance(task: Toy) -> ArrayPolicy:
     """Searches for the one subject until its fact is in view, keeps that fact and answers by it."""
     policy = wild(task.envs(1), "tabular")
