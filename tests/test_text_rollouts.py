@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mempo_agents.table import make_agent
-from mempo_env.errors import RetrieverError
+from mempo_env.errors import ConfigError, RetrieverError
 from mempo_env.rewards import RewardConfig
 from mempo_trainers import credit
 from mempo_trainers.batching import join, split_groups
@@ -248,6 +248,11 @@ def test_a_better_memory_scores_higher(tmp_path: Any) -> None:
     views = [np.array(TOKENIZER.encode(text), np.int64) for text in (lines[0], "".join(lines))]
     nothing, memory = (policy.score(Ragged((View(view, ((before, answer),)),)))[0, 0] for view in views)
     assert memory > nothing
+
+
+def test_an_expert_that_sees_other_contexts_is_refused() -> None:
+    with pytest.raises(ConfigError, match="context: the agent 'mempo' plays with 'last_step'"):
+        shown(make_agent("mempo"), ["q0"], ENV)
 
 
 def test_supervised_learning_reproduces_and_goes_on(tmp_path: Any) -> None:

@@ -4,7 +4,7 @@ python -m mempo_benchmarks.tiny_lm --out runs/tiny_lm
 
 It first imitates the scripted reader for a minute, then GRPO goes on, with MemPO's credit and with the
 outcome alone. The task: two questions about places in one episode (a town's region, mayor, charter ..., its
-own or of what leads to it), one passage a search, and a context that shows the last passage and the memory.
+own or of what leads to it), one passage a search, and a context that shows the last step and the memory.
 So what the search for the first question has shown must be in the memory when both are answered. Names, and
 the words in them, are new in the test split.
 """
@@ -38,7 +38,6 @@ TASK: dict[str, Any] = {
     "objectives": 2,
     "top_k": 1,
     "max_rounds": 6,
-    "context": "memory_only",
     "system_prompt": "",
     "hint": False,
 }
@@ -47,7 +46,7 @@ EPISODES = 4_000
 """Of the expert, and as many sets of objectives for GRPO to draw from."""
 
 WIDTH, LAYERS, HEADS, MAX_NEW = 96, 2, 4, 80
-WARM = SftConfig(steps=200)
+WARM = SftConfig(steps=300)
 CREDITS = ("mempo", "grpo")
 LEARN = Config(steps=60, questions=8, rollouts=8, learning_rate=5e-4, checkpoint_every=10)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mempo_agents.base import Agent
 from mempo_agents.rollout import episodes
+from mempo_env.errors import ConfigError
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run
@@ -56,8 +57,17 @@ def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, An
     Args:
         agent: The expert.
         question_ids: What it is asked.
-        env_kwargs: Keyword arguments of the environment.
+        env_kwargs: Keyword arguments of the environment, those with which the policy will play.
+
+    Raises:
+        ConfigError: if the expert needs other ones: the policy would learn from contexts that it never meets.
     """
+    for name, value in agent.env_kwargs.items():
+        if name in env_kwargs and env_kwargs[name] != value:
+            raise ConfigError(
+                f"{name}: the agent {agent.name!r} plays with {value!r}, the policy with "
+                f"{env_kwargs[name]!r}; choose the same, or it learns from contexts that it will never meet"
+            )
     played = sorted(episodes(agent, question_ids, env_kwargs=env_kwargs), key=lambda pair: pair[0])
     return [
         ("".join(f"{episode.ledger[i].text}\n" for i in round.view), round.text)
