@@ -39,7 +39,8 @@ class Memory(Struct, frozen=True, eq=False):
 
 
 def _mean(values_RJ: Floats, counted_RJ: Flags) -> Floats:
-    mean_R: Floats = np.where(counted_RJ, values_RJ, 0.0).sum(axis=1) / np.maximum(counted_RJ.sum(axis=1), 1)
+    ones_J = np.ones(values_RJ.shape[1])  # a product is faster than a sum along a short axis
+    mean_R: Floats = np.where(counted_RJ, values_RJ, 0.0) @ ones_J / np.maximum(counted_RJ @ ones_J, 1)
     return mean_R
 
 

@@ -55,13 +55,17 @@ def paint(trajectories: Trajectories, all_B: Floats, memory_B: Floats | None = N
         (B, K), 0 for what the policy did not write and in masked rollouts.
     """
     roles_BK, masked_B = trajectories.roles_BK, trajectories.masked_N[trajectories.rollout_B]
-    out_BK = np.zeros(roles_BK.shape, np.float32)
-    all_B1 = np.where(masked_B, 0.0, all_B)[:, None]
-    np.copyto(out_BK, all_B1.astype(np.float32), where=roles_BK != NOT_GENERATED)
-    if memory_B is not None:
-        both_B1 = all_B1 + np.where(masked_B, 0.0, memory_B)[:, None]
-        np.copyto(out_BK, both_B1.astype(np.float32), where=roles_BK == MEM)
-    return out_BK
+    all_B = np.where(masked_B, 0.0, all_B)
+    both_B = all_B if memory_B is None else all_B + np.where(masked_B, 0.0, memory_B)
+    new_BK = np.ones(
+        roles_BK.shape, bool
+    )  # a run of tokens of one role starts here; there are far fewer runs
+    np.not_equal(roles_BK[:, 1:], roles_BK[:, :-1], out=new_BK[:, 1:])
+    start = np.flatnonzero(new_BK)
+    role, row = roles_BK.ravel()[start], start // max(roles_BK.shape[1], 1)
+    values = np.where(role == MEM, both_B[row], np.where(role == NOT_GENERATED, 0.0, all_B[row]))
+    lengths = np.diff(start, append=roles_BK.size)
+    return np.repeat(values.astype(np.float32), lengths).reshape(roles_BK.shape)
 
 
 def writes(trajectories: Trajectories) -> Flags:
