@@ -14,12 +14,13 @@ from mempo_trainers.policies.base import Rollouts
 def row(rollouts: Rollouts, credit: Credit, config: Config) -> dict[str, float | int | str]:
     """What a step's rollouts and their advantages come to.
 
-    Means are over rollouts, but `advantage_first` and `advantage_later`: mean sizes of the advantages of
-    tokens in first rounds and in later ones, which tell whether credit reaches the beginning. Likewise
-    `advantage_memory` and `advantage_other`, of tokens that write memory and of all others.
+    Means are over rollouts, but for mean sizes of advantages: `advantage_first` and `advantage_later`, of
+    tokens in first rounds that others follow and in later ones, tell whether credit reaches the beginning;
+    `advantage_memory` and `advantage_other` are those of tokens that write memory and of all others.
     """
     data = rollouts.data
     first_B = (data.number_R == 1)[data.round_B]
+    begun_B = first_B & (data.rounds_N > 1)[data.rollout_B]
     size_BK, mask_BK, memory_BK = np.abs(credit.advantages_BK), data.mask_BK, data.roles_BK == MEM
     rewards_N = data.outcome_N + data.shaping_N
     return {
@@ -37,7 +38,7 @@ def row(rollouts: Rollouts, credit: Credit, config: Config) -> dict[str, float |
         "memory_correlation": credit.memory_correlation,
         "unwritten": credit.unwritten,
         "masked": float(data.masked_N.mean()),
-        "advantage_first": _mean(size_BK, mask_BK & first_B[:, None]),
+        "advantage_first": _mean(size_BK, mask_BK & begun_B[:, None]),
         "advantage_later": _mean(size_BK, mask_BK & ~first_B[:, None]),
         "advantage_memory": _mean(size_BK, mask_BK & memory_BK),
         "advantage_other": _mean(size_BK, mask_BK & ~memory_BK),

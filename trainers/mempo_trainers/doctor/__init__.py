@@ -78,7 +78,7 @@ SYMPTOMS: Mapping[str, Symptom] = {
     ),
     "memory_empty": Symptom(memory.memory_empty, "memories hold something", ("memory_empty",), 4),
     "memory_grows": Symptom(
-        memory.memory_grows, "memory does not grow without use", ("success", "rounds"), TRENDS
+        memory.memory_grows, "memory grows to some use only", ("success", "rounds"), TRENDS
     ),
     "retrieval_slow": Symptom(
         memory.retrieval_slow, "the environment is as fast as it was", ("environment_seconds",), TRENDS
@@ -92,7 +92,7 @@ SYMPTOMS: Mapping[str, Symptom] = {
         TRENDS,
     ),
     "entropy_gone": Symptom(
-        learning.entropy_gone, "it still tries other things, or is done", ("entropy",), TRENDS
+        learning.entropy_gone, "it tries other things still, or is done", ("entropy",), TRENDS
     ),
     "first_round": Symptom(
         credit.first_round, "credit reaches the first round", ("advantage_first", "advantage_later", "rounds")

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from mempo_env.errors import ConfigError
-from mempo_trainers.doctor import Diagnosis, Finding, diagnose, reproduces
+from mempo_trainers.doctor import Diagnosis, diagnose, reproduces
 from mempo_trainers.run import differences, read_metrics, read_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -60,17 +60,16 @@ def _show(run: Path, found: Diagnosis) -> None:
 
     console = Console(highlight=False)
     if found.findings:
-        table = Table("symptom", "evidence", "threshold", "next", title=Text(str(run)), show_lines=True)
+        table = Table("symptom", "evidence, threshold, next", title=Text(str(run)), show_lines=True)
         for finding in found.findings:
-            table.add_row(_named(finding), *map(Text, (finding.evidence, finding.threshold, finding.action)))
+            colour = "red" if finding.severity == "error" else "yellow"
+            lines = finding.evidence, f"threshold: {finding.threshold}", f"next: {finding.action}"
+            table.add_row(
+                Text(f"{finding.symptom}\n{finding.severity}", style=colour), Text("\n".join(lines))
+            )
         console.print(table)
     else:
-        console.print(Text(f"{run}: nothing found"))
+        console.print(Text(f"{run}: nothing found"), soft_wrap=True)
     for title, told in (("checked, fine", found.fine), ("not checked", found.unchecked)):
         for name, text in told.items():
-            console.print(Text(f"{title}: {name}: {text}"))
-
-
-def _named(finding: Finding) -> str:
-    colour = "red" if finding.severity == "error" else "yellow"
-    return f"[bold {colour}]{finding.symptom}[/]\n{finding.severity}"
+            console.print(Text(f"{title}: {name}: {text}"), soft_wrap=True)

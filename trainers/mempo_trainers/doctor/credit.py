@@ -123,7 +123,7 @@ def not_finite(rows: Rows, settings: Settings) -> Finding | None:
     return Finding(
         symptom="not_finite",
         severity="error",
-        evidence=f"{skipped:,} updates left out in {len(bad)} of {steps_of(rows)}, from step {bad[0]['step']} on",
+        evidence=f"{skipped:,} updates left out in {len(bad)} of {len(rows)} steps, from {steps_of(bad[:1])}",
         threshold="none",
         action="lower --learning-rate; look for log-probs of -inf",
     )

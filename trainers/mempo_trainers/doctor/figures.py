@@ -59,9 +59,11 @@ def noise(first: Floats, last: Floats) -> float:
 
 
 def steps_of(rows: Rows) -> str:
+    """The steps of some rows, in words."""
     first, last = rows[0]["step"], rows[-1]["step"]
     return f"step {first}" if first == last else f"steps {first}-{last}"
 
 
 def configured(settings: Settings, name: str, default: Any) -> Any:
+    """A setting of the loop."""
     return settings.get("config", {}).get(name, default)

@@ -38,7 +38,7 @@ def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
     fell = first.mean() - last.mean()
     if not fell > NOISE * noise(first, last) or rows[-1]["success"] >= SOLVED:
         return None
-    for name in ("reward", "em", "recall"):
+    for name in ("reward", "em"):
         before, after = quarters(column(rows, name)) if name in rows[0] else (first, first)
         if abs(after.mean() - before.mean()) > max(FLAT, NOISE * noise(before, after)):
             return None
@@ -50,15 +50,15 @@ def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
         severity="warning",
         evidence=(
             f"loss {first.mean():.4f} to {last.mean():.4f} and reward {' to '.join(rewards)} from the first "
-            f"quarter of {steps_of(rows)} to the last; kl weight {configured(settings, 'kl', 0.0):g}; mean size "
-            f"of advantages {memory:.3g} on memory, {other:.3g} elsewhere; "
+            f"quarter of {steps_of(rows)} to the last; kl weight {configured(settings, 'kl', 0.0):g}; "
+            f"mean size of advantages {memory:.3g} on memory, {other:.3g} elsewhere; "
             f"{column(rows, 'memory_tokens').mean():.0%} of what is written is memory"
         ),
         threshold=f"a fall of {NOISE:g} standard errors, a gain in reward of at most {FLAT:g}",
         action=(
             "only memory is paid for: make the outcome teach too (--reward em_mean, fewer --objectives)"
             if only_memory
-            else "see whether the reward is that of the answers given (mempo view); raise --kl"
+            else "see whether the reward is that of the answers given: score a few by hand; raise --kl"
         ),
     )
 

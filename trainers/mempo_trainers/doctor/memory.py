@@ -60,8 +60,8 @@ def memory_grows(rows: Rows, settings: Settings) -> Finding | None:
         symptom="memory_grows",
         severity="warning",
         evidence=(
-            f"{name} {first.mean():.1f} to {last.mean():.1f} from the first quarter of {steps_of(rows)} to the "
-            f"last, still rising; success {quarters(success)[0].mean():.3f} to "
+            f"{name} {first.mean():.1f} to {last.mean():.1f} from the first quarter of {steps_of(rows)} "
+            f"to the last, still rising; success {quarters(success)[0].mean():.3f} to "
             f"{quarters(success)[1].mean():.3f}"
         ),
         threshold=f"{GROWTH:g} times, without more success",
