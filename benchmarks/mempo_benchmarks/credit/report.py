@@ -196,7 +196,8 @@ def write_plot(lab: Lab, path: Path) -> bool:
         axis.axvline(0, color="0.7", linewidth=1)
         for y, row in enumerate(stage.rows):
             if row.rank is not None:
-                bounds = [row.rank.low or row.rank.value, row.rank.high or row.rank.value]
+                ends = (row.rank.low, row.rank.high)
+                bounds = [row.rank.value if end is None else end for end in ends]
                 axis.plot(bounds, [y, y], color="C0", linewidth=2)
                 axis.plot(row.rank.value, y, "o", color="C0", markersize=5)
         title = f"{stage.name}: em {stage.em:.2f}, reliability {stage.reliability[0]:.2f}"
