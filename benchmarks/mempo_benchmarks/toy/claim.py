@@ -8,17 +8,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mempo_benchmarks.stats import Interval, mean_interval
 from mempo_benchmarks.toy.sweep import Arm, Learned, by_group, learned, run_all, table, told
 from mempo_env.arrays.observe import answers
 from mempo_env.files import atomic_file
 from mempo_trainers.config import Config
+from mempo_trainers.credit.data import ANSWER
+from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.toy import Toy, ToyDraw
 
 SEEDS = {1: 10, 2: 10, 3: 10, 4: 10, 8: 5}
 """Runs for each number of objectives; those with eight take half a minute and more."""
 MAIN = 4
+AT_ONCE = 1_000
+"""Episodes that an untrained policy plays at a time."""
 CREDITS = ("mempo", "grpo", "spread", "mempo_gain")
 HEAD = (
     *("objectives", "credit", "success after training", "seeds at 0.9", "rollouts to 0.9"),
@@ -49,15 +54,21 @@ def untrained(objectives: int, episodes: int, seed: int = 0) -> Interval:
     those kept is exact, so that probabilities far below 1 / episodes can be told.
     """
     task = Toy(objectives=objectives)
-    policy = task.make_policy(Config(seed=seed))
-    played = ToyDraw(policy, task, 1, seed)(0, 0, episodes)
+    draw = ToyDraw(task.make_policy(Config(seed=seed)), task, 1, seed)
+    parts = [_chances(draw(part, 0, AT_ONCE)) for part in range(episodes // AT_ONCE)]
+    return mean_interval(np.concatenate(parts), resamples=1000)
+
+
+def _chances(played: Rollouts) -> NDArray[np.float64]:
+    """Of each rollout the chance that its answer is right, for a policy that picks among what it kept."""
     end = np.flatnonzero(np.diff(played.data.rollout_R, append=-1))
     views = played.memory_views[end]
     kept_NS = views.facts_RS >= 0
     right_NSn = answers(views.world, views.asked_Rn, views.facts_RS) & kept_NS[..., None]
-    answered_N = (played.data.roles_BK[end] == 4).any(1)
+    answered_N = (played.data.roles_BK[end] == ANSWER).any(1)
     share_Nn = right_NSn.sum(1) / np.maximum(kept_NS.sum(1), 1)[:, None]
-    return mean_interval(share_Nn.prod(1) * answered_N, resamples=1000)
+    chance_N: NDArray[np.float64] = share_Nn.prod(1) * answered_N
+    return chance_N
 
 
 def claim(out: Path, jobs: int, episodes: int = 100_000) -> str:
@@ -72,7 +83,7 @@ def claim(out: Path, jobs: int, episodes: int = 100_000) -> str:
     with atomic_file(out / "claim.json") as file:
         file.write(msgspec.json.format(msgspec.json.encode(results)))
     curves(by_group(results), out / "claim.png")
-    text = f"{_table(results)}\n\n{_chances(chances)}\n"
+    text = f"{_table(results)}\n\n{_told_chances(chances)}\n"
     with atomic_file(out / "claim.md") as file:
         file.write(text.encode())
     return text
@@ -95,7 +106,7 @@ def _table(results: Sequence[Learned]) -> str:
     )
 
 
-def _chances(chances: dict[int, Interval]) -> str:
+def _told_chances(chances: dict[int, Interval]) -> str:
     lines = ["| objectives | an untrained policy succeeds with probability |", "|---|---|"]
     for n, chance in chances.items():
         bounds = (
