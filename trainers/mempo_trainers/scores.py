@@ -20,6 +20,8 @@ def needed(credit: str, options: Mapping[str, Any]) -> frozenset[str]:
     memory = (_MEMORY, *_BASELINE.get(str(options.get("baseline", "full")), ()))
     gain = (_SEEN, _HISTORY, _PRIOR)
     names = {"mempo": memory, "placebo": memory, "spread": memory, "igpo": gain, "mempo_gain": memory + gain}
+    if credit == "attribution" and options.get("progress") == "score":
+        return frozenset(gain)
     return frozenset(names.get(credit, ()))
 
 
