@@ -1,0 +1,219 @@
+"""A step of learning: micro-batches, divergence, masks, every estimator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from mempo_trainers import credit
+from mempo_trainers.batching import take
+from mempo_trainers.config import PPO_CREDITS, Config
+from mempo_trainers.credit import CREDITS
+from mempo_trainers.losses import AGGREGATIONS
+from mempo_trainers.policies.base import Responses, Rollouts
+from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
+from mempo_trainers.toy import Toy
+from mempo_trainers.update import Critic, update
+from train_help import TASK, metrics, played, train, wild, with_config
+
+
+class Split(ArrayPolicy):
+    """Hands out its segments in some batches, and remembers its gradients instead of following them."""
+
+    def __init__(self, like: ArrayPolicy, parts: int) -> None:
+        super().__init__(like.layout, learning_rate=0.03, max_grad_norm=1e9, seed=0)
+        self.heads.load_state_dict(like.heads.state_dict())
+        self.parts = parts
+
+    def batches(self, contexts: ArrayContexts, responses: Responses) -> list[NDArray[np.int64]]:
+        rows = np.random.default_rng(self.parts).permutation(len(responses.tokens_BK))
+        return [part for part in np.array_split(rows, self.parts) if len(part)]
+
+    def update(self) -> float:
+        self.grads = {
+            name: torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+            for name, weight in self.heads.named_parameters()
+        }
+        self.heads.zero_grad()
+        return float(torch.cat([grad.flatten() for grad in self.grads.values()]).norm())
+
+
+@pytest.fixture(scope="module")
+def batch() -> tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]:
+    """A policy, what it played, and advantages of any size on what it wrote."""
+    envs = TASK.envs(16)
+    policy = wild(envs, size=0.1)
+    rollouts = played(policy, envs, group=4)
+    assert rollouts.data.rounds_N.max() == envs.task.max_rounds
+    chance = np.random.default_rng(0).normal(size=rollouts.responses.tokens_BK.shape)
+    return policy, rollouts, np.where(rollouts.data.mask_BK, chance, 0).astype(np.float32)
+
+
+def assert_close(one: Split, other: Split) -> None:
+    for name, grad in one.grads.items():
+        torch.testing.assert_close(other.grads[name], grad, rtol=1e-4, atol=1e-6)
+    assert max(grad.abs().max() for grad in one.grads.values()) > 1e-4
+
+
+# --- Micro-batches and masks -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize(
+    "changes", [{}, {"kl": 0.5, "kl_tokens": "memory"}, {"entropy": 0.1, "epochs": 2}, {"critic": True}]
+)
+def test_one_batch_of_eight_is_eight_of_one(
+    aggregation: str, changes: dict[str, Any], batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]
+) -> None:
+    policy, rollouts, advantages = batch
+    settings = dict(changes)
+    critic = None
+    if settings.pop("critic", False):
+        returns = torch.from_numpy(np.random.default_rng(1).normal(size=advantages.shape).astype(np.float32))
+        critic = Critic(torch.zeros_like(returns), returns)
+    config = with_config(aggregation=aggregation, **settings)
+    reference = wild(TASK.envs(1), seed=5, size=0.4) if config.kl else None
+    whole, parts = Split(policy, 1), Split(policy, 8)
+    told = [update(p, rollouts, advantages, config, 20, reference, critic) for p in (whole, parts)]
+    assert_close(whole, parts)
+    assert told[0] == pytest.approx(told[1], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_masked_rollouts_are_as_if_they_had_not_been(
+    aggregation: str, batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]
+) -> None:
+    policy, rollouts, advantages = batch
+    masked = np.arange(len(rollouts.success_N)) % 3 == 0
+    longest = int(rollouts.data.rounds_N.max())
+    assert rollouts.data.rounds_N[~masked].max() == longest  # what seq-mean-token-sum-norm divides by
+    hidden = msgspec.structs.replace(rollouts, data=msgspec.structs.replace(rollouts.data, masked_N=masked))
+    config = with_config(aggregation=aggregation, entropy=0.1)
+    here, there = Split(policy, 3), Split(policy, 1)
+    kept = ~masked[rollouts.data.rollout_B]
+    update(here, hidden, advantages, config, 1)
+    update(there, take(rollouts, ~masked), advantages[kept], config, 1)
+    assert_close(there, here)
+
+
+def test_the_gradient_is_the_advantages_times_that_of_the_log_probs(
+    batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]],
+) -> None:
+    """With one epoch the ratio is 1, so the gradient is that of - sum of w A log pi (REINFORCE)."""
+    policy, rollouts, advantages = batch
+    learner, plain = Split(policy, 4), Split(policy, 1)
+    update(learner, rollouts, advantages, with_config(aggregation="token-sum"), 1)
+    logp, _ = plain.logprobs(rollouts.contexts, rollouts.responses)
+    (-(logp * torch.from_numpy(advantages)).sum()).backward()  # type: ignore[no-untyped-call]
+    plain.update()
+    assert_close(plain, learner)
+
+
+def test_advantages_of_zero_move_nothing(batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]) -> None:
+    policy, rollouts, advantages = batch
+    learner = Split(policy, 2)
+    told = update(learner, rollouts, np.zeros_like(advantages), with_config(), 1)
+    assert all((grad == 0).all() for grad in learner.grads.values())
+    assert told["loss"] == 0 and told["grad_norm"] == 0
+
+
+# --- What the metrics say ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algo", ["grpo", "ppo"])
+@pytest.mark.parametrize("tokens", ["all", "memory"])
+def test_divergence_begins_at_exactly_zero(algo: str, tokens: str, tmp_path: Path) -> None:
+    train(tmp_path / "run", config=with_config(algo=algo, kl=0.1, kl_tokens=tokens))
+    kl = [row["kl"] for row in metrics(tmp_path / "run")]
+    assert kl[0] == 0
+    assert all(value > 0 for value in kl[1:])
+
+
+def test_with_one_epoch_the_policy_that_learns_is_the_one_that_wrote(tmp_path: Path) -> None:
+    train(tmp_path / "one")
+    train(tmp_path / "two", config=with_config(epochs=3, learning_rate=0.3))
+    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
+    assert all(row["policy_kl"] == row["clip_share"] == 0 for row in one)
+    assert all(row["sampler_gap"] < 1e-6 for row in one + two)  # other batch sizes round otherwise
+    assert any(row["policy_kl"] > 0 and row["clip_share"] > 0 for row in two)
+
+
+def test_an_entropy_bonus_keeps_it_trying(tmp_path: Path) -> None:
+    task, entropies = Toy(objectives=1, worlds=60, reward="em_mean"), []
+    for weight in (0.0, 1.0):
+        out = tmp_path / str(weight)
+        train(out, task, with_config(steps=25, questions=8, credit="grpo", entropy=weight))
+        entropies.append(metrics(out)[-1]["entropy"])
+    assert entropies[1] > 1.5 * entropies[0]
+
+
+@pytest.mark.parametrize("name", sorted(set(CREDITS) - {"gae"}))
+def test_every_estimator_trains_by_grpo(name: str, tmp_path: Path) -> None:
+    task = Toy(objectives=1, worlds=60, reward="em_mean")
+    train(tmp_path / "run", task, with_config(steps=3, questions=6, credit=name))
+    rows = metrics(tmp_path / "run")
+    assert [row["credit"] for row in rows] == [name] * 3
+    assert all(row["skipped_updates"] == 0 for row in rows)
+    assert any(row["grad_norm"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("name", PPO_CREDITS)
+def test_every_estimator_that_ppo_takes_trains_by_it(name: str, tmp_path: Path) -> None:
+    task = Toy(objectives=1, worlds=60, reward="em_mean")
+    train(tmp_path / "run", task, with_config(steps=3, questions=6, algo="ppo", credit=name))
+    rows = metrics(tmp_path / "run")
+    assert all(row["skipped_updates"] == 0 and row["value_loss"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "algo, name", [("grpo", "grpo"), ("grpo", "mempo"), ("ppo", "gae"), ("ppo", "mempo")]
+)
+def test_credit_reaches_the_first_round(algo: str, name: str, tmp_path: Path) -> None:
+    """The outcome is paid in the last round; tokens of first rounds that others follow get their share."""
+    task = Toy(objectives=1, worlds=60, reward="em_mean")
+    train(tmp_path / "run", task, with_config(steps=2, questions=8, algo=algo, credit=name))
+    for row in metrics(tmp_path / "run"):
+        assert row["degenerate_groups"] < row["groups"] and row["rounds"] > 1
+        assert row["advantage_first"] > 0.05
+
+
+def test_every_round_of_a_rollout_gets_its_outcome() -> None:
+    task = Toy(objectives=1, worlds=60, reward="em_mean")
+    envs = task.envs(64)
+    rollouts = played(wild(envs, size=0.1), envs, group=8)
+    data = rollouts.data
+    advantages = credit.make("grpo")(data).advantages_BK
+    assert len(set(data.outcome_N)) > 1
+    for i in range(64):
+        rows = data.rollout_B == i
+        written = advantages[rows][data.roles_BK[rows] != 0]
+        assert len(set(written.tolist())) == 1
+        assert (advantages[rows][data.roles_BK[rows] == 0] == 0).all()
+
+
+def test_dynamic_sampling_tells_what_it_wasted(tmp_path: Path) -> None:
+    task = Toy(objectives=1, worlds=60, reward="em_mean")
+    config = with_config(steps=2, questions=4, credit="grpo", dynamic_sampling=30)
+    train(tmp_path / "run", task, config)
+    for row in metrics(tmp_path / "run"):
+        assert row["groups"] == 4 and row["dead_groups"] == 0
+        assert row["groups_generated"] == 4 + row["groups_dropped"]
+        assert row["wasted"] == pytest.approx(row["groups_dropped"] / row["groups_generated"])
+    train(tmp_path / "plain", task, msgspec.structs.replace(config, dynamic_sampling=0))
+    assert any(row["dead_groups"] > 0 for row in metrics(tmp_path / "plain"))
+
+
+def test_the_defaults_are_those_of_the_seed_claim() -> None:
+    config = Config()
+    assert (config.algo, config.credit, config.questions * config.rollouts * config.steps) == (
+        "grpo",
+        "mempo",
+        15_360,
+    )
+    assert (Toy().objectives, Toy().reward, Toy().policy) == (4, "em_all", "pointer")
