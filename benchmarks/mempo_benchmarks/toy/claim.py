@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from mempo_benchmarks.stats import Interval, mean_interval
 from mempo_benchmarks.toy.sweep import Arm, Learned, by_group, learned, run_all, table, told
-from mempo_env.arrays.observe import answers
 from mempo_env.files import atomic_file
 from mempo_trainers.config import Config
-from mempo_trainers.credit.data import ANSWER
 from mempo_trainers.policies.base import Rollouts
+from mempo_trainers.policies.pointer import ArrayPolicy
+from mempo_trainers.policies.scorers import Table
 from mempo_trainers.toy import Toy, ToyDraw
 
 SEEDS = {1: 10, 2: 10, 3: 10, 4: 10, 8: 5}
 """Runs for each number of objectives; those with eight take half a minute and more."""
 MAIN = 4
-AT_ONCE = 1_000
-"""Episodes that an untrained policy plays at a time."""
+AT_ONCE, LEAN = 500, 2.5
+"""Episodes played at a time to find out what chance does, and how far their player leans to what is right."""
 CREDITS = ("mempo", "grpo", "spread", "mempo_gain")
 HEAD = (
     *("objectives", "credit", "success after training", "seeds at 0.9", "rollouts to 0.9"),
@@ -48,30 +48,39 @@ def arms() -> list[Arm]:
 
 
 def untrained(objectives: int, episodes: int, seed: int = 0) -> Interval:
-    """The probability that an untrained policy answers all objectives rightly, over its own episodes.
+    """The probability that an untrained policy, which chooses at random, answers all objectives rightly.
 
-    What it keeps, searches for and when it answers is sampled; the chance of picking the right fact among
-    those kept is exact, so that probabilities far below 1 / episodes can be told.
+    By importance sampling, for it may be far below 1 / episodes: a policy that leans towards what is right
+    plays, and each success counts by how much likelier or less likely chance would have played the same.
     """
-    task = Toy(objectives=objectives)
-    draw = ToyDraw(task.make_policy(Config(seed=seed)), task, 1, seed)
-    parts = [_chances(draw(part, 0, AT_ONCE)) for part in range(episodes // AT_ONCE)]
+    task = Toy(policy="tabular", objectives=objectives)
+    chance, leaning = (task.make_policy(Config(seed=seed)) for _ in range(2))
+    _lean(leaning)
+    draw = ToyDraw(leaning, task, 1, seed)
+    parts = [_weights(chance, draw(part, 0, AT_ONCE)) for part in range(episodes // AT_ONCE)]
     return mean_interval(np.concatenate(parts), resamples=1000)
 
 
-def _chances(played: Rollouts) -> NDArray[np.float64]:
-    """Of each rollout the chance that its answer is right, for a policy that picks among what it kept."""
-    end = np.flatnonzero(np.diff(played.data.rollout_R, append=-1))
-    views = played.memory_views[end]
-    kept_NS = views.facts_RS >= 0
-    right_NSn = answers(views.world, views.asked_Rn, views.facts_RS) & kept_NS[..., None]
-    answered_N = (played.data.roles_BK[end] == ANSWER).any(1)
-    share_Nn = right_NSn.sum(1) / np.maximum(kept_NS.sum(1), 1)[:, None]
-    chance_N: NDArray[np.float64] = share_Nn.prod(1) * answered_N
-    return chance_N
+def _lean(policy: ArrayPolicy) -> None:
+    """Raise the scores of facts that answer, and of questions without an answer in view."""
+    heads = policy.heads
+    for head, bit, size in ((heads.keep, 4, LEAN), (heads.candidate, 4, LEAN), (heads.entity, 2, -LEAN)):
+        assert isinstance(head, Table)
+        head.scores.data += size * (torch.arange(len(head.scores)) >> bit & 1)
+    assert isinstance(heads.operation, Table)
+    heads.operation.scores.data -= LEAN
 
 
-def claim(out: Path, jobs: int, episodes: int = 100_000) -> str:
+def _weights(chance: ArrayPolicy, played: Rollouts) -> NDArray[np.float64]:
+    """Of each rollout 0, or p / q of a success: its probability by chance over that under who played."""
+    logp_BK = chance.written(played.contexts, played.responses.tokens_BK).logprobs_BK
+    ratio_B = (logp_BK.astype(np.float64) - played.responses.logprobs_BK).sum(1)
+    ratio_N = np.bincount(played.data.rollout_B, ratio_B, len(played.success_N))
+    weights_N: NDArray[np.float64] = np.where(played.success_N, np.exp(ratio_N), 0.0)
+    return weights_N
+
+
+def claim(out: Path, jobs: int, episodes: int = 20_000) -> str:
     """Run all arms, write claim.json and claim.png, and return the tables as Markdown."""
     from mempo_benchmarks.toy.plots import curves
 
