@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from mempo_trainers.doctor import SYMPTOMS, Finding
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.base import Policy, Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
+from mempo_trainers.run import Run
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw
 from train_help import train
@@ -372,6 +374,25 @@ def test_what_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "run" / "metrics.jsonl").write_bytes(b"")
     assert main(["doctor", str(tmp_path / "run")]) == 2
     assert "wanted at least one row" in capsys.readouterr().err
+
+
+def test_supervised_learning_has_few_figures_and_no_finding(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", {"config": {"steps": 2}}) as run:
+        for step in run.steps(Other(), 2, 2):
+            run.log(step, loss=1.0)
+    diagnosis = examine(tmp_path / "run")
+    assert diagnosis.findings == () and diagnosis.fine == {}
+    assert diagnosis.unchecked["not_finite"] == "skipped_updates, grad_norm not in the metrics"
+
+
+def test_figures_that_are_none_are_not_looked_at(healthy: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(healthy, tmp_path / "run"))
+    text = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(text.replace('"success":', '"success":"x","was":'))
+    (run / "settings.json").write_text('{"config": 3}')
+    diagnosis = examine(run)
+    assert diagnosis.unchecked["no_advantage"] == "success not in the metrics"
+    assert "sampler_gap" in diagnosis.fine
 
 
 def test_every_symptom_has_a_run_that_shows_it() -> None:

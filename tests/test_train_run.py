@@ -255,6 +255,7 @@ def test_other_settings_are_refused_by_their_names(
     assert "config.steps: 5 / 6" in refused(run, capsys, "--steps", "6")
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = copied(whole, tmp_path)
     settings = json.loads((run / SETTINGS).read_text())

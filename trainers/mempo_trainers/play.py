@@ -150,6 +150,7 @@ def _gather(
             "em": float(em_N.mean()),
             "rounds": len(rollout) / len(outcome_N),
             "memory_facts": float(kept.mean()),
+            "memory_length": float(envs.state.words_N.mean()),
             "memory_empty": float((kept[number >= 2] == 0).mean()) if (number >= 2).any() else 0.0,
             "recall": float(all_of("recall_b")[np.diff(rollout, append=-1) != 0].mean()),
             "invalid": float(all_of("invalid_b").mean()),

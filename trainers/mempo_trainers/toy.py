@@ -20,6 +20,7 @@ from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.run import SETTINGS, Run, load, read_settings
+from mempo_trainers.threads import one_thread
 
 RESULT = "result.json"
 
@@ -120,7 +121,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Play new episodes of a split, a question (or set of objectives) each, as the policy samples them."""
     played = ToyDraw(policy, task, 1, seed, split)(0, 0, episodes)
-    return {"success": float(played.success_N.mean()), **played.extra, "episodes": episodes}
+    measured = {name: value for name, value in played.extra.items() if "seconds" not in name}
+    return {"success": float(played.success_N.mean()), **measured, "episodes": episodes}
 
 
 def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str, float]:
@@ -134,7 +136,7 @@ def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str,
     policy = task.make_policy(config)
     draw = ToyDraw(policy, task, config.rollouts, config.seed)
     settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
-    with Run(out, settings, board) as run:
+    with one_thread(), Run(out, settings, board) as run:
         loop = {"grpo": grpo, "ppo": ppo}[config.algo]
         loop(policy, draw, config, run)
         result = evaluate(task, policy, config.seed)

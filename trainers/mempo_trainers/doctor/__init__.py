@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -21,13 +22,13 @@ class Symptom(Struct, frozen=True):
     Attributes:
         check: Finds it, in rows that have what it needs.
         healthy: What is true where it is not found.
-        needs: Fields of the metrics.
+        needs: Fields of the metrics, all of them numbers.
         steps: Rows without which it says nothing.
     """
 
     check: Check
     healthy: str
-    needs: tuple[str, ...]
+    needs: str
     steps: int = 1
 
 
@@ -46,10 +47,11 @@ def diagnose(rows: Rows, settings: Settings) -> Diagnosis:
         rows: Of the metrics, one a step; a number that was not finite is None.
         settings: Of the run.
     """
+    rows = [{name: math.nan if x is None else x for name, x in row.items()} for row in rows]
     findings: list[Finding] = []
     fine, unchecked = {}, {}
     for name, symptom in SYMPTOMS.items():
-        missing = [field for field in symptom.needs if field not in rows[0]]
+        missing = [field for field in symptom.needs.split() if not _measured(rows, field)]
         if missing:
             unchecked[name] = f"{', '.join(missing)} not in the metrics"
         elif len(rows) < symptom.steps:
@@ -61,6 +63,10 @@ def diagnose(rows: Rows, settings: Settings) -> Diagnosis:
     return Diagnosis(tuple(findings), fine, unchecked)
 
 
+def _measured(rows: Rows, field: str) -> bool:
+    return all(isinstance(row.get(field), (int, float)) for row in rows)
+
+
 TRENDS = 8
 """Rows without which a first and a last quarter say nothing."""
 
@@ -68,37 +74,42 @@ SYMPTOMS: Mapping[str, Symptom] = {
     "no_advantage": Symptom(
         credit.no_advantage,
         "advantages are alive wherever the task is not solved",
-        ("groups", "dead_groups", "degenerate_groups", "degenerate_memory", "edit_distance", "success"),
+        "groups dead_groups degenerate_groups degenerate_memory edit_distance success "
+        "reward_min reward_max outcome_advantage_min outcome_advantage_max",
     ),
     "reward_flat": Symptom(
         learning.reward_flat,
         "the reward does not lie flat under a falling loss",
-        ("loss", "reward", "success", "kl", "value_loss", "advantage_memory", "memory_tokens"),
+        "loss entropy value_loss kl reward success advantage_memory advantage_other memory_tokens",
         TRENDS,
     ),
-    "memory_empty": Symptom(memory.memory_empty, "memories hold something", ("memory_empty",), 4),
+    "memory_empty": Symptom(memory.memory_empty, "memories hold something", "memory_empty", 4),
     "memory_grows": Symptom(
-        memory.memory_grows, "memory grows to some use only", ("success", "rounds"), TRENDS
+        memory.memory_grows, "memory grows to some use only", "memory_length success", TRENDS
     ),
     "retrieval_slow": Symptom(
-        memory.retrieval_slow, "the environment is as fast as it was", ("environment_seconds",), TRENDS
+        memory.retrieval_slow, "the environment is as fast as it was", "environment_seconds", TRENDS
     ),
-    "first_kl": Symptom(credit.first_kl, "the reference is the policy that the run began with", ("kl",)),
-    "sampler_gap": Symptom(credit.sampler_gap, "sampler and trainer agree", ("sampler_gap",)),
+    "first_kl": Symptom(credit.first_kl, "the reference is the policy that the run began with", "kl"),
+    "sampler_gap": Symptom(credit.sampler_gap, "sampler and trainer agree", "sampler_gap"),
     "collapse": Symptom(
         learning.collapse,
         "nothing learned was lost again",
-        ("reward", "entropy", "policy_kl", "clip_share"),
+        "reward entropy policy_kl clip_share grad_norm",
         TRENDS,
     ),
     "entropy_gone": Symptom(
-        learning.entropy_gone, "it tries other things still, or is done", ("entropy",), TRENDS
+        learning.entropy_gone, "it tries other things still, or is done", "entropy success", TRENDS
     ),
     "first_round": Symptom(
-        credit.first_round, "credit reaches the first round", ("advantage_first", "advantage_later", "rounds")
+        credit.first_round,
+        "credit reaches the first round",
+        "advantage_first advantage_later degenerate_groups groups rounds",
     ),
-    "guessed": Symptom(memory.guessed, "memories name no answer that was not shown", ("guessed",)),
-    "not_finite": Symptom(credit.not_finite, "all losses and gradients are finite", ("skipped_updates",)),
+    "guessed": Symptom(memory.guessed, "memories name no answer that was not shown", "guessed rollouts"),
+    "not_finite": Symptom(
+        credit.not_finite, "all losses and gradients are finite", "skipped_updates loss grad_norm"
+    ),
 }
 """By name, in the order in which they are told."""
 
@@ -109,9 +120,8 @@ def reproduces(rows: Rows, others: Rows) -> Finding | None:
     Fields named after seconds are left out. A run that is shorter is compared as far as it goes.
     """
     for row, other in zip(rows, others, strict=False):
-        differ = [
-            name for name in {**row, **other} if "seconds" not in name and row.get(name) != other.get(name)
-        ]
+        names = [name for name in {**row, **other} if "seconds" not in name]
+        differ = [name for name in names if row.get(name) != other.get(name)]
         if differ:
             told = "; ".join(f"{name} {row.get(name)} / {other.get(name)}" for name in differ[:4])
             return Finding(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, steps_of
@@ -63,7 +65,7 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | None:
 def first_round(rows: Rows, settings: Settings) -> Finding | None:
     """The outcome teaches something, but nothing of it reaches the first round."""
     told = [row for row in rows if row["degenerate_groups"] < row["groups"] and row["rounds"] > 1]
-    if not told or told[0]["credit"] in BY_DESIGN:
+    if not told or told[0].get("credit") in BY_DESIGN:
         return None
     first, later = (float(column(told, f"advantage_{name}").mean()) for name in ("first", "later"))
     if first >= FIRST_ROUND * later or not later:
@@ -114,9 +116,7 @@ def sampler_gap(rows: Rows, settings: Settings) -> Finding | None:
 
 def not_finite(rows: Rows, settings: Settings) -> Finding | None:
     """Losses or gradients that are no numbers: their updates were left out."""
-    bad = [
-        row for row in rows if row["skipped_updates"] or any(row[n] is None for n in ("loss", "grad_norm"))
-    ]
+    bad = [row for row in rows if row["skipped_updates"] or not math.isfinite(row["loss"] + row["grad_norm"])]
     if not bad:
         return None
     skipped = int(sum(row["skipped_updates"] for row in bad))

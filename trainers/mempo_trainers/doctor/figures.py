@@ -43,8 +43,8 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def column(rows: Rows, name: str) -> Floats:
-    """A field of all rows; nan where it was not finite."""
-    return np.array([math.nan if row[name] is None else row[name] for row in rows], np.float64)
+    """A field of all rows."""
+    return np.array([row[name] for row in rows], np.float64)
 
 
 def quarters(values: Floats) -> tuple[Floats, Floats]:
@@ -66,4 +66,5 @@ def steps_of(rows: Rows) -> str:
 
 def configured(settings: Settings, name: str, default: Any) -> Any:
     """A setting of the loop."""
-    return settings.get("config", {}).get(name, default)
+    config = settings.get("config")
+    return config.get(name, default) if isinstance(config, dict) else default

@@ -48,8 +48,7 @@ def memory_empty(rows: Rows, settings: Settings) -> Finding | None:
 
 def memory_grows(rows: Rows, settings: Settings) -> Finding | None:
     """Memory becomes longer and longer, to no use."""
-    name = "memory_length" if "memory_length" in rows[0] else "memory_facts"
-    sizes, success = column(rows, name), column(rows, "success")
+    sizes, success = column(rows, "memory_length"), column(rows, "success")
     first, last = quarters(sizes)
     before, after = quarters(sizes[len(sizes) // 2 :])
     still = after.mean() - before.mean() > NOISE * noise(before, after)
@@ -60,8 +59,8 @@ def memory_grows(rows: Rows, settings: Settings) -> Finding | None:
         symptom="memory_grows",
         severity="warning",
         evidence=(
-            f"{name} {first.mean():.1f} to {last.mean():.1f} from the first quarter of {steps_of(rows)} "
-            f"to the last, still rising; success {quarters(success)[0].mean():.3f} to "
+            f"memory_length {first.mean():.1f} to {last.mean():.1f} from the first quarter of "
+            f"{steps_of(rows)} to the last, still rising; success {quarters(success)[0].mean():.3f} to "
             f"{quarters(success)[1].mean():.3f}"
         ),
         threshold=f"{GROWTH:g} times, without more success",
