@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, SupportsFloat
 
@@ -94,12 +92,13 @@ def train(out: Path, *, objectives: int = 1, steps: int = 32, seed: int = 0) -> 
 
     from mempo_env.files import atomic_file
     from mempo_trainers.run import Run
+    from mempo_trainers.threads import one_thread
 
     if steps < 1:
         raise ConfigError(f"steps: wanted at least 1, got {steps}")
     sizes = {"environments": ENVIRONMENTS, "rounds": ROUNDS}
     config = {"algo": "sb3-ppo", "seed": seed, "steps": steps, **sizes, **PPO_SETTINGS}
-    with _one_thread():
+    with one_thread():
         model = make_model(objectives, seed)
         with Run(out, {"task": {"objectives": objectives}, "config": config}) as run:
             for step in run.steps(Weights(model), steps, every=1):  # type: ignore[arg-type]  # all a run needs
@@ -158,16 +157,3 @@ def _ended(model: Any) -> dict[str, float]:
         "success": float(np.mean(model.ep_success_buffer)),
         "rounds": float(np.mean([episode["l"] for episode in episodes])),
     }
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread: in a network of this size more are slower, and round otherwise."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
