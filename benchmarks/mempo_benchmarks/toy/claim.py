@@ -34,17 +34,21 @@ HEAD = (
 def arms() -> list[Arm]:
     """`mempo`, outcome only and the same signal spread, for each number of objectives; more at four."""
     made = [
-        Arm(credit, f"{n}-objectives", Toy(objectives=n), Config(credit=credit), seeds)
+        Arm(credit, _group(n), Toy(objectives=n), Config(credit=credit), seeds)
         for n, seeds in SEEDS.items()
         for credit in CREDITS
     ]
-    main, seeds, dense = f"{MAIN}-objectives", SEEDS[MAIN], Toy(objectives=MAIN, reward="em_mean")
+    main, seeds, dense = _group(MAIN), SEEDS[MAIN], Toy(objectives=MAIN, reward="em_mean")
     made.append(Arm("placebo", main, Toy(objectives=MAIN), Config(credit="placebo"), seeds))
     made.append(Arm("grpo-em_mean", main, dense, Config(credit="grpo"), seeds))
     made.append(Arm("ppo-mempo", "ppo", Toy(objectives=MAIN), Config(algo="ppo", credit="mempo"), seeds))
     made.append(Arm("ppo-gae", "ppo", Toy(objectives=MAIN), Config(algo="ppo", credit="gae"), seeds))
     made.append(Arm("ppo-gae-em_mean", "ppo", dense, Config(algo="ppo", credit="gae"), seeds))
     return made
+
+
+def _group(objectives: int) -> str:
+    return f"{objectives}-objectives"
 
 
 def untrained(objectives: int, episodes: int, seed: int = 0) -> Interval:

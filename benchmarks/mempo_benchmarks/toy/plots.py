@@ -23,13 +23,19 @@ COLOURS = {
     "ppo-gae-em_mean": "#e69f00",
 }
 """Colours that the colour-blind can tell apart (Okabe and Ito)."""
+COLUMNS = 3
+"""Panels beside each other."""
 MARKS = {"mempo": "o", "grpo": "s", "spread": "^", "mempo_gain": "D"}
 
 
 def curves(groups: Mapping[str, Sequence[Learned]], file: Path) -> None:
     """Success while training against rollouts, a panel for each group, intervals as bands."""
-    figure, axes = _figure(1, len(groups), 3.1 * len(groups), 3.4)
-    for axis, (name, results) in zip(axes, groups.items(), strict=True):
+    columns = min(len(groups), COLUMNS)
+    rows = -(-len(groups) // columns)
+    figure, axes = _figure(rows, columns, 3.4 * columns, 2.9 * rows + 0.4)
+    for axis in axes[len(groups) :]:
+        axis.set_visible(False)
+    for axis, (name, results) in zip(axes, groups.items(), strict=False):
         for result in results:
             colour = COLOURS[result.arm.name]
             low, high = zip(*map(_bounds, result.curve), strict=True)
@@ -42,16 +48,17 @@ def curves(groups: Mapping[str, Sequence[Learned]], file: Path) -> None:
             )
             axis.fill_between(result.at, low, high, color=colour, alpha=0.15, lw=0)
         axis.axhline(SUCCESS, color="#999999", lw=0.8, ls=":")
-        axis.set(title=name, xlabel="rollouts", ylim=(-0.03, 1.03))
+        axis.set(title=name.replace("-", " "), xlabel="rollouts", ylim=(-0.03, 1.03))
         axis.xaxis.set_major_locator(_ticker().MaxNLocator(3))
-    axes[0].set_ylabel("all objectives right")
+    for axis in axes[::columns]:
+        axis.set_ylabel("all objectives right")
     named = {
         label: handle
         for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(named.values(), named.keys(), loc="lower center", ncols=len(named), frameon=False)
-    figure.tight_layout(rect=(0, 0.09, 1, 1))
+    figure.legend(named.values(), named.keys(), loc="lower center", ncols=-(-len(named) // 2), frameon=False)
+    figure.tight_layout(rect=(0, 0.2 / rows, 1, 1))
     _save(figure, file)
 
 
@@ -99,7 +106,7 @@ def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, 
     except ImportError:
         raise MissingExtra("matplotlib", "bench") from None
     figure = Figure(figsize=(width, height), dpi=130)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)[0]
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
