@@ -255,6 +255,14 @@ def test_an_expert_that_sees_other_contexts_is_refused() -> None:
         shown(make_agent("mempo"), ["q0"], ENV)
 
 
+def test_nothing_to_learn_from_is_refused() -> None:
+    pairs = shown(make_agent("oracle", QUESTIONS), ["q0"], ENV)
+    with pytest.raises(ConfigError, match="wanted texts of at most 2 tokens, found none in 3"):
+        tokenised(pairs, tiny(max_new=2))
+    longest = max(len(TOKENIZER.encode(text)) for _, text in pairs)
+    assert len(tokenised(pairs, tiny(max_new=longest - 1)).contexts) == 2
+
+
 def test_supervised_learning_reproduces_and_goes_on(tmp_path: Any) -> None:
     examples = tokenised(shown(make_agent("oracle", QUESTIONS), ["q0", "q1"], ENV), tiny())
     config = SftConfig(steps=6, batch=3, checkpoint_every=2)

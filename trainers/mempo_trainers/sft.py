@@ -78,9 +78,18 @@ def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, An
 
 
 def tokenised(pairs: Sequence[tuple[str, str]], policy: TextPolicy) -> Examples:
-    """Pairs of texts as token ids; those with a longer text than the policy may write are left out."""
+    """Pairs of texts as token ids; those with a longer text than the policy may write are left out.
+
+    Raises:
+        ConfigError: if none is left.
+    """
     ids = [[np.array(policy.tokenizer.encode(text), np.int64) for text in pair] for pair in pairs]
     ids = [pair for pair in ids if len(pair[1]) <= policy.max_new]
+    if not ids:
+        raise ConfigError(
+            f"wanted texts of at most {policy.max_new} tokens, found none in {len(pairs)}: raise max_new, or "
+            "ask an expert that answers rightly"
+        )
     return Examples(Ragged(tuple(context for context, _ in ids)), plain_responses([text for _, text in ids]))
 
 
