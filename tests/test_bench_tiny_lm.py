@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mempo_benchmarks import tiny_lm
+from mempo_env.errors import ResultsError
 from mempo_env.questions.world import WorldSpec, synthetic
 from mempo_trainers.config import Config
 from mempo_trainers.sft import SftConfig
@@ -32,7 +33,9 @@ def test_every_question_is_tested_once_and_none_of_the_training_split(small: Non
     assert tiny_lm.objectives("train", 12) == tiny_lm.objectives("train", 12)
 
 
-def test_the_experiment_runs_and_finds_what_it_has_done(small: None, tmp_path: Path) -> None:
+def test_the_experiment_runs_and_finds_what_it_has_done(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report = tiny_lm.experiment(tmp_path, seed=0)
     assert [line.split("|")[1].strip() for line in report.splitlines()[2:]] == ["warm start", "mempo", "grpo"]
     assert (tmp_path / "results-0.md").read_text() == report
@@ -40,6 +43,9 @@ def test_the_experiment_runs_and_finds_what_it_has_done(small: None, tmp_path: P
     assert files
     assert tiny_lm.experiment(tmp_path, seed=0) == report
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == files
+    monkeypatch.setattr(tiny_lm, "WARM", SftConfig(steps=5, batch=4))
+    with pytest.raises(ResultsError, match="settings"):
+        tiny_lm.experiment(tmp_path, seed=0)
 
 
 def test_a_row_tells_the_mean_and_the_paired_difference() -> None:

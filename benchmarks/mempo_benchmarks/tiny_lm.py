@@ -74,18 +74,22 @@ def objectives(split: Split, episodes: int | None = None) -> list[str]:
 
 
 def warm_start(out: Path) -> Path:
-    """The folder of a policy that has imitated the expert; made once."""
-    made = out / "policy"
-    if made.exists():
-        return made
-    pairs = shown(make_agent(EXPERT), objectives("train", EPISODES), environment("train"))
-    tokenizer = learn([context + text for context, text in pairs])
-    shape = Shape(len(tokenizer), WIDTH, LAYERS, HEADS)
-    policy = TinyLM(tokenizer, shape, learning_rate=WARM.learning_rate, seed=WARM.seed, max_new=MAX_NEW)
-    settings = {"world": WORLD, "task": TASK, "episodes": EPISODES, "shape": shape, "sft": WARM}
+    """The folder of a policy that has imitated the expert; made once, refused if made with other settings."""
+    made, sizes = out / "policy", (WIDTH, LAYERS, HEADS)
+    settings = {"world": WORLD, "task": TASK, "episodes": EPISODES, "sizes": sizes, "sft": WARM}
     with Run(out, msgspec.to_builtins(settings)) as run:
-        sft(policy, tokenised(pairs, policy), WARM, run)
-    policy.save(made)
+        if not made.exists():
+            pairs = shown(make_agent(EXPERT), objectives("train", EPISODES), environment("train"))
+            tokenizer = learn([context + text for context, text in pairs])
+            policy = TinyLM(
+                tokenizer,
+                Shape(len(tokenizer), *sizes),
+                learning_rate=WARM.learning_rate,
+                seed=WARM.seed,
+                max_new=MAX_NEW,
+            )
+            sft(policy, tokenised(pairs, policy), WARM, run)
+            policy.save(made)
     return made
 
 
