@@ -33,7 +33,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         credit_options: Keyword arguments of the estimator.
         seed: Of everything drawn at random.
         steps: Updates of the policy.
-        questions: Different questions (or sets of objectives) a step.
+        questions: Questions (or sets of objectives) drawn a step; one drawn twice is one larger group.
         rollouts: Rollouts of each question a step, G.
         learning_rate: Of Adam.
         max_grad_norm: Gradients are clipped to this norm.

@@ -14,7 +14,7 @@ from mempo_env.arrays.layout import ANSWER as ANSWERING
 from mempo_env.arrays.layout import SEARCH, Features, Layout, Masks
 from mempo_env.arrays.observe import answers, match
 from mempo_env.arrays.world import World
-from mempo_env.errors import lookup
+from mempo_env.errors import ConfigError, lookup
 from mempo_trainers.credit.data import ANSWER, CALL, MEM
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.policies.scorers import SCORERS
@@ -119,7 +119,13 @@ class ArrayPolicy:
                 in the rows in which the policy chooses that too.
         """
         features, masks = self._read(contexts)
-        keep = sample(self._keep(features), masks.keep_BV2[..., 1], self.layout.capacity, generator)
+        scores = self._keep(features)
+        if not torch.isfinite(scores).all():
+            raise ConfigError(
+                "policy: wanted finite scores, got nan or infinity: its weights overflowed; train anew with "
+                "a smaller learning rate"
+            )
+        keep = sample(scores, masks.keep_BV2[..., 1], self.layout.capacity, generator)
         if kept_BV is not None:
             given = torch.from_numpy(kept_BV)
             keep = torch.where(given >= 0, given, keep)
