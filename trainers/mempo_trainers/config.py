@@ -20,6 +20,9 @@ _CHOICES = {
     "kl_tokens": ("all", "memory"),
 }
 
+MOST_LEARNING = 1e4
+"""No optimiser is of use beyond; far beyond, a step no longer fits into a float."""
+
 PPO_CREDITS = ("gae", "mempo", "placebo", "turn_level", "gigpo", "mempo_gain")
 """Estimators whose part beside the outcome can be added to GAE; "gae" alone is plain PPO."""
 
@@ -94,6 +97,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self._check(name, 0)
         for name in ("learning_rate", "max_grad_norm"):
             self._check(name, 0, above=True)
+        if self.learning_rate > MOST_LEARNING:
+            raise ConfigError(f"learning_rate: wanted at most {MOST_LEARNING:g}, got {self.learning_rate:g}")
         if self.dual_clip is not None:
             self._check("dual_clip", 1, above=True)
         if not 0 <= self.lambda_round <= 1:
