@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("mempo_env.retrieval.index_cli", "build: the search index of a prepared data set"),
     "retriever": ("mempo_env.retrieval.server_cli", "serve: an index over HTTP, in the Search-R1 protocol"),
     "train": ("mempo_trainers.cli", "toy | sb3: teach a policy by GRPO or PPO"),
-    "credit": ("mempo_benchmarks.credit.cli", "show | lab: what estimators say of a run, and against the truth"),
+    "credit": ("mempo_benchmarks.credit.cli", "show | lab: what estimators say of a run, and the truth"),
     "doctor": ("mempo_trainers.doctor.cli", "what is wrong with a training run, and what to do next"),
     "bench": ("mempo_benchmarks.cli", "run | report: compare agents, with intervals"),
     "view": ("mempo_benchmarks.view", "the episodes of a run as one HTML file"),
