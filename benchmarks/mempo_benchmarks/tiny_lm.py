@@ -48,7 +48,7 @@ EPISODES = 4_000
 WIDTH, LAYERS, HEADS, MAX_NEW = 96, 2, 4, 64
 WARM = SftConfig(steps=150)
 CREDITS = ("mempo", "grpo")
-LEARN = Config(steps=60, questions=16, rollouts=8, learning_rate=3e-4, checkpoint_every=10)
+LEARN = Config(steps=100, questions=16, rollouts=8, learning_rate=3e-4, checkpoint_every=10)
 
 
 def environment(split: Split) -> dict[str, Any]:
