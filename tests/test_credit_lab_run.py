@@ -154,6 +154,13 @@ def test_a_run_that_was_trained_on_is_another_run(runs: list[Path], done: Path, 
         lab_module.run_lab(Plan(questions=4, rollouts=4, forks=64), [run], done)
 
 
+def test_a_run_in_the_labs_folder_must_be_the_labs_own(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], tmp_path / "runs" / "early")
+    with pytest.raises(ResultsError, match=r"early: holds a run of other settings .*config\.steps: 10 / 22"):
+        lab_module.run_lab(Plan(questions=4, rollouts=4, forks=64), [], tmp_path)
+    assert not (tmp_path / "stages").exists()
+
+
 def test_a_damaged_stage_is_named(runs: list[Path], done: Path, tmp_path: Path) -> None:
     shutil.copytree(done, tmp_path / "lab")
     file = tmp_path / "lab" / "stages" / "mastered.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,33 @@ def test_what_is_finished_is_not_trained_again(swept: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in swept.rglob("metrics.jsonl")}
     run_all([arm, small("grpo")], swept, jobs=1)
     assert {file: file.stat().st_mtime_ns for file in swept.rglob("metrics.jsonl")} == before
+
+
+@pytest.mark.parametrize(
+    ("arm", "differ"),
+    [
+        (
+            Arm("mempo", "one question", Toy(objectives=1, worlds=60), Config(steps=40, kl=0.5), 2),
+            "config.kl: 0.0 / 0.5; config.questions: 2 / 8; config.rollouts: 4 / 8; config.steps: 4 / 40",
+        ),
+        (Arm("mempo", "one question", Toy(worlds=60), SMALL, 2), "task.objectives: 1 / 4"),
+    ],
+)
+def test_finished_runs_of_other_settings_are_refused(swept: Path, arm: Arm, differ: str) -> None:
+    """Neither read as if they were those asked for, nor trained beside them."""
+    for use in (lambda: run_all([small("rloo"), arm], swept, jobs=1), lambda: learned(arm, swept)):
+        with pytest.raises(ResultsError, match="seed-0: holds a run of other settings") as error:
+            use()
+        assert f"there / wanted: {differ})" in str(error.value)
+    assert not small("rloo").folder(swept, 0).exists()
+
+
+def test_a_run_of_nobody_knows_what_is_refused(swept: Path, tmp_path: Path) -> None:
+    arm = small("mempo", seeds=1)
+    shutil.copytree(arm.folder(swept, 0), arm.folder(tmp_path, 0))
+    (arm.folder(tmp_path, 0) / "settings.json").unlink()
+    with pytest.raises(ResultsError, match="wanted a training run, found none"):
+        learned(arm, tmp_path)
 
 
 def test_an_unfinished_arm_is_named(swept: Path) -> None:

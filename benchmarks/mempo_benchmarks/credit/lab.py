@@ -9,11 +9,12 @@ import msgspec
 
 from mempo_benchmarks.credit.results import FORMAT, Lab, Plan, Stage
 from mempo_benchmarks.credit.stage import measure_stage
+from mempo_benchmarks.toy.sweep import finished
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import BAD_JSON, atomic_file, digest, file_digest
 from mempo_trainers.config import Config
 from mempo_trainers.run import CHECKPOINT, SETTINGS
-from mempo_trainers.toy import RESULT, Toy, restore, train
+from mempo_trainers.toy import Toy, restore, train
 
 STAGES = {"early": 22, "middle": 32, "late": 42}
 """Steps of the runs that the lab trains itself."""
@@ -56,12 +57,12 @@ def named(runs: Sequence[Path]) -> dict[str, Path]:
 
 def _trained(plan: Plan, out: Path) -> dict[str, Path]:
     """The toy task trained by the outcome alone, stopped at three steps: no estimator is at home there."""
-    folders = {}
+    folders, task = {}, Toy(reward="em_mean")
     for name, steps in STAGES.items():
         folders[name] = out / "runs" / name
         config = Config(credit="grpo", learning_rate=0.01, steps=steps, seed=plan.seed)
-        if not (folders[name] / RESULT).exists():
-            train(Toy(reward="em_mean"), config, folders[name])
+        if not finished(folders[name], task, config):
+            train(task, config, folders[name])
     return folders
 
 

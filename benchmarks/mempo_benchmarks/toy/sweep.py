@@ -18,7 +18,7 @@ from mempo_benchmarks.stats import Interval, mean_interval, mean_intervals
 from mempo_env.errors import ResultsError
 from mempo_env.progress import progress
 from mempo_trainers.config import Config
-from mempo_trainers.run import read_metrics
+from mempo_trainers.run import FORMAT, SETTINGS, differences, read_metrics, read_settings
 from mempo_trainers.toy import RESULT, Toy
 
 SUCCESS = 0.9
@@ -88,11 +88,31 @@ class Learned(Struct, frozen=True):
         return None if not np.isfinite(middle) else int(middle)
 
 
+def finished(folder: Path, task: Toy, config: Config) -> bool:
+    """Whether a folder holds the whole run of these settings; False if it holds a part of it, or nothing.
+
+    Raises:
+        ResultsError: if it holds a run of other settings; names those that differ.
+    """
+    if not (folder / SETTINGS).exists() and not (folder / RESULT).exists():
+        return False
+    wanted = {"format": FORMAT, "task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
+    if told := differences(read_settings(folder), wanted):
+        raise ResultsError(
+            f"{folder}: holds a run of other settings (there / wanted: {told}); choose another --out"
+        )
+    return (folder / RESULT).exists()
+
+
 def run_all(arms: Sequence[Arm], out: Path, jobs: int) -> None:
-    """Train what is not trained yet, several runs at a time; a killed sweep goes on where it was."""
+    """Train what is not trained yet, several runs at a time; a killed sweep goes on where it was.
+
+    Raises:
+        ResultsError: if a run was begun with other settings; before anything is trained.
+    """
     most = max(arm.seeds for arm in arms)
     todo = [(arm, seed) for seed in range(most) for arm in arms if seed < arm.seeds]
-    left = [(arm, seed) for arm, seed in todo if not (arm.folder(out, seed) / RESULT).exists()]
+    left = [(arm, seed) for arm, seed in todo if not _finished(arm, out, seed)]
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with (
         progress("runs", len(todo), len(todo) - len(left), unit="runs") as advance,
@@ -106,10 +126,10 @@ def learned(arm: Arm, out: Path) -> Learned:
     """Read what the runs of an arm came to.
 
     Raises:
-        ResultsError: if one is not finished.
+        ResultsError: if one is not finished, or is of other settings.
     """
     folders = arm.folders(out)
-    unfinished = [str(folder) for folder in folders if not (folder / RESULT).exists()]
+    unfinished = [str(folders[seed]) for seed in range(arm.seeds) if not _finished(arm, out, seed)]
     if unfinished:
         raise ResultsError(f"{unfinished[0]}: wanted a finished run; run the same command again")
     results = [msgspec.json.decode((folder / RESULT).read_bytes()) for folder in folders]
@@ -168,6 +188,10 @@ def _reached(success_T: NDArray[np.float64], size: int) -> int | None:
     window = np.convolve(success_T, np.ones(WINDOW) / WINDOW, "valid")
     hits = np.flatnonzero(window >= SUCCESS - 1e-9)
     return (int(hits[0]) + WINDOW) * size if len(hits) else None
+
+
+def _finished(arm: Arm, out: Path, seed: int) -> bool:
+    return finished(arm.folder(out, seed), arm.task, msgspec.structs.replace(arm.config, seed=seed))
 
 
 def _alone() -> None:
