@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ import torch
 from arrays_play import make, make_vec
 from mempo_env.arrays.layout import ANSWER, SEARCH
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
+from mempo_trainers.config import Config
 from mempo_trainers.credit.data import MEM
 from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.toy import draw_questions
-from train_help import played, seeded, wild
+from mempo_trainers.toy import Toy, ToyDraw, draw_questions
+from train_help import metrics, played, seeded, train, wild, with_config
 
 
 class Planned(ArrayPolicy):
@@ -220,3 +222,45 @@ def test_equal_seeds_play_equal_rollouts() -> None:
     one, same, other = (played(policy, envs, seed=seed).responses.tokens_BK for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert one.shape != other.shape or (one != other).any()
+
+
+# --- What is asked -----------------------------------------------------------------------------------------
+
+
+def plainly_drawn(envs: SearchQAArrayVectorEnv, number: int, seed: int) -> list[str]:
+    """Draws that do not know of each other."""
+    ids, n, chance = [q.id for q in envs.questions], envs.layout.objectives, np.random.default_rng(seed)
+    return ["+".join(ids[i] for i in chance.choice(len(ids), n, replace=False)) for _ in range(number)]
+
+
+@pytest.mark.parametrize("objectives, number", [(1, 8), (1, 36), (2, 200)])
+def test_groups_of_a_step_are_of_different_questions(objectives: int, number: int) -> None:
+    """Plain draws of these sizes repeat a question under some seeds; where they do not, they are kept."""
+    envs, repeated = make_vec(1, objectives=objectives, questions=60), 0
+    for seed in range(30):
+        drawn = draw_questions(envs, number, np.random.default_rng(seed))
+        assert len({frozenset(ids.split("+")) for ids in drawn}) == len(drawn) == number
+        plain = plainly_drawn(envs, number, seed)
+        alone = len({frozenset(ids.split("+")) for ids in plain}) == number
+        repeated += not alone
+        assert drawn == plain or not alone
+    assert repeated
+
+
+def test_more_draws_than_questions_repeat_some() -> None:
+    envs = make_vec(1, questions=60)
+    assert draw_questions(envs, 37, np.random.default_rng(2)) == plainly_drawn(envs, 37, 2)
+
+
+def test_every_draw_is_a_group_of_its_own_even_of_one_question() -> None:
+    """40 draws of the 36 questions there are: 40 groups, as large as they were drawn."""
+    task = Toy(objectives=1, worlds=60)
+    found = ToyDraw(task.make_policy(Config()), task, 3, 0)(1, 0, 40)
+    assert np.bincount(found.data.question_N).tolist() == [3] * 40
+
+
+def test_a_question_drawn_twice_does_not_end_dynamic_sampling(tmp_path: Path) -> None:
+    """8 of 12 questions: plain draws repeat one in nearly every step."""
+    config = with_config(credit="grpo", questions=8, dynamic_sampling=8)
+    train(tmp_path / "run", Toy(objectives=1, worlds=20), config)
+    assert all(row["groups_generated"] >= 8 for row in metrics(tmp_path / "run"))

@@ -36,7 +36,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         credit_options: Keyword arguments of the estimator.
         seed: Of everything drawn at random.
         steps: Updates of the policy.
-        questions: Questions (or sets of objectives) drawn a step; one drawn twice is one larger group.
+        questions: Different questions (or sets of objectives) drawn a step, each a group of its own; those
+            drawn to replace dead groups may be among them again.
         rollouts: Rollouts of each question a step, G.
         learning_rate: Of Adam.
         max_grad_norm: Gradients are clipped to this norm.

@@ -42,15 +42,17 @@ def rollouts(
     question_ids: Sequence[str],
     generator: torch.Generator,
     seed: int,
+    question_N: Ints | None = None,
 ) -> Rollouts:
     """Play one episode in each environment to its end.
 
     Args:
         policy: Who plays.
         envs: As many environments as questions.
-        question_ids: The objectives of each; equal ones are a group.
+        question_ids: The objectives of each.
         generator: Of the policy's choices.
         seed: Environment i gets seed + i (for the noise of its retriever).
+        question_N: The group of each; None: those of equal objectives are one.
     """
     observation, infos = envs.reset(seed=seed, options={"question_id": list(question_ids)})
     running = np.arange(envs.num_envs)
@@ -86,7 +88,9 @@ def rollouts(
             infos[name][ended] for name in ("outcome", "success", "em")
         )
         running = running[~(terminated | truncated)[running]]
-    played = _gather(envs, rounds, np.unique(question_ids, return_inverse=True)[1], outcome, success, em)
+    if question_N is None:
+        question_N = np.unique(question_ids, return_inverse=True)[1]
+    played = _gather(envs, rounds, question_N, outcome, success, em)
     extra = {**played.extra, "environment_seconds": seconds / len(rounds)}
     return msgspec.structs.replace(played, extra=extra)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,6 +80,8 @@ class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ToyDraw:
     """Rollouts by number: those of a step are the same whenever the same policy is asked for them.
 
+    Groups of several rollouts are of different questions each; single rollouts, of no group, may repeat one.
+
     Args:
         policy: Who plays.
         task: What is played.
@@ -100,16 +103,31 @@ class ToyDraw:
             self._envs[size] = self.task.envs(size, self.split)
         envs = self._envs[size]
         chance = np.random.default_rng([self.seed, step, attempt])
-        ids = np.repeat(draw_questions(envs, questions, chance), self.group).tolist()
+        drawn = draw_questions(envs, questions, chance, repeats=self.group == 1)
+        number = np.argsort(np.argsort(drawn, kind="stable"))  # in the order of the texts, one for each draw
         seed = int(chance.integers(1 << 31))
         generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))
-        return rollouts(self.policy, envs, ids, generator, seed)
+        ids, groups = (np.repeat(of_draws, self.group) for of_draws in (drawn, number))
+        return rollouts(self.policy, envs, ids.tolist(), generator, seed, groups)
 
 
-def draw_questions(envs: SearchQAArrayVectorEnv, number: int, chance: np.random.Generator) -> Sequence[str]:
-    """Ids of different questions each, or of sets of objectives joined by "+"."""
+def draw_questions(
+    envs: SearchQAArrayVectorEnv, number: int, chance: np.random.Generator, repeats: bool = False
+) -> Sequence[str]:
+    """Ids of different questions, or of different sets of objectives joined by "+".
+
+    Repeats are drawn where they are allowed, and where more are wanted than there are.
+    """
     ids, n = [question.id for question in envs.questions], envs.layout.objectives
-    return ["+".join(ids[i] for i in chance.choice(len(ids), n, replace=False)) for _ in range(number)]
+    repeats = repeats or number > math.comb(len(ids), n)
+    known: set[frozenset[int]] = set()
+    drawn: list[str] = []
+    while len(drawn) < number:
+        chosen = chance.choice(len(ids), n, replace=False).tolist()
+        if repeats or frozenset(chosen) not in known:
+            known.add(frozenset(chosen))
+            drawn.append("+".join(ids[i] for i in chosen))
+    return drawn
 
 
 EPISODES = 512
