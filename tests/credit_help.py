@@ -121,6 +121,8 @@ def pack(
         "merged_MC": np.array(merged, np.int64).reshape(-1, 2),
         **grids,
     }
+    if any(array.size for name, array in arrays.items() if name.endswith("J")):  # else: of 0 objectives
+        arrays = {name: x for name, x in arrays.items() if not (name.endswith("J") and x.size == 0)}
     for array in arrays.values():
         array.setflags(write=False)
     return Packed(Trajectories(**arrays), where)

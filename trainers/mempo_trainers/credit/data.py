@@ -19,6 +19,19 @@ NOT_GENERATED, MEM, THINK, CALL, ANSWER = range(5)
 
 ROLES = {"mem": MEM, "think": THINK, "call": CALL, "answer": ANSWER}
 
+MOST = 1e30
+"""The largest reward: its square fits into a float64, and it itself into the float32 of an advantage."""
+
+_NOISE = 1e-6  # by how much a log-prob or a share may miss its range: float32 arithmetic
+_KINDS = {
+    "Flags": ("b", "bool"),
+    "Ints": ("iu", "integers"),
+    "NDArray[np.int8]": ("iu", "integers"),
+    "Floats": ("fiu", "floats"),
+}
+_REWARDS = ("outcome_N", "shaping_N", "reward_R", "found_R")
+_SCORES = ("memory_logp_RJ", "history_logp_RJ", "seen_logp_RJ", "prior_logp_NJ")
+
 
 class Trajectories(Struct, frozen=True, kw_only=True, eq=False):
     """N rollouts of some questions, R rounds, B segments (calls of the policy) of at most K tokens.
@@ -26,7 +39,12 @@ class Trajectories(Struct, frozen=True, kw_only=True, eq=False):
     Suffixes name the axes: N rollouts, R rounds of all rollouts, B segments, K tokens of a segment's
     response, J objectives. Rounds are ordered by rollout, then number; segments by round. "Tokens" are
     whatever the policy decides one after another: ids of a language model, or choices of an array policy.
-    Optional fields are None where nobody measured them; an estimator that needs one says so.
+    Optional fields are None where nobody measured them; an estimator that needs one says so. What masked
+    rollouts hold may be anything, NaN too: nothing of it reaches the others.
+
+    Raises:
+        ConfigError: if a field is no array of its type and of the shape that its suffix names, or holds a
+            number out of its range; with the field, what was wanted, what came and where.
 
     Attributes:
         question_N: Which question (group) each rollout answers.
@@ -77,6 +95,11 @@ class Trajectories(Struct, frozen=True, kw_only=True, eq=False):
     used_UC: Ints | None = None
     merged_MC: Ints | None = None
 
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_links(self)
+        _check_numbers(self)
+
     @property
     def rollout_B(self) -> Ints:
         """Which rollout each segment belongs to."""
@@ -101,3 +124,78 @@ class Trajectories(Struct, frozen=True, kw_only=True, eq=False):
                 f"this estimator wanted {', '.join(missing)}, which were not measured for these rollouts"
             )
         return tuple(getattr(self, name) for name in names)
+
+
+def _check_shapes(held: Trajectories) -> None:
+    """Every field is an array of its type; equal letters of suffixes stand for equal lengths."""
+    sizes: dict[str, tuple[int, str]] = {"C": (2, "a pair")}
+    for name, annotation in Trajectories.__annotations__.items():
+        array, optional = getattr(held, name), annotation.endswith(" | None")
+        if optional and array is None:
+            continue
+        kinds, wanted = _KINDS[annotation.removesuffix(" | None")]
+        if not isinstance(array, np.ndarray):
+            raise ConfigError(f"{name}: wanted an array of {wanted}, got {type(array).__name__}")
+        if array.dtype.kind not in kinds:
+            raise ConfigError(f"{name}: wanted an array of {wanted}, got one of {array.dtype}")
+        axes = name.rsplit("_", 1)[1]
+        shape = f"shape ({', '.join(axes)})"
+        if array.ndim != len(axes):
+            raise ConfigError(f"{name}: wanted {shape}, got {array.shape}")
+        for axis, size in zip(axes, array.shape, strict=True):
+            known, source = sizes.setdefault(axis, (size, name))
+            if size != known:
+                raise ConfigError(
+                    f"{name}: wanted {shape} with {axis} = {known} ({source}), got {array.shape}"
+                )
+
+
+def _check_links(held: Trajectories) -> None:
+    """Rollouts, rounds and roles that are pointed to are there; a rollout's rounds are 1, 2, ..., T."""
+    rollouts, rounds = len(held.question_N), len(held.rollout_R)
+    _range("rollout_R", held.rollout_R, rollouts, "a rollout")
+    _range("round_B", held.round_B, rounds, "a round")
+    if held.used_UC is not None:
+        _range("used_UC", held.used_UC[:, 0], rounds, "a round")
+    bits_BK = held.roles_BK.view(f"u{held.roles_BK.itemsize}")  # negative roles are large ones: a single pass
+    if bits_BK.max(initial=0) > ANSWER:
+        _refuse("roles_BK", held.roles_BK, bits_BK > ANSWER, f"a role, 0 to {ANSWER}")
+    number_R, longest_R = held.number_R, held.rounds_N[held.rollout_R]
+    wanted = "each rollout's rounds numbered 1, 2, ..., each once"
+    _refuse("number_R", number_R, (number_R < 1) | (number_R > longest_R), wanted)
+    place_R = held.rollout_R * longest_R.max(initial=1) + number_R
+    _, first, count = np.unique(place_R, return_index=True, return_counts=True)
+    again_R = np.zeros(rounds, bool)
+    again_R[first] = count > 1
+    _refuse("number_R", number_R, again_R, wanted)
+
+
+def _check_numbers(held: Trajectories) -> None:
+    """Rewards, scores and shares of rollouts that are not masked are in their ranges."""
+    alive_N = ~held.masked_N
+    alive_R = alive_N[held.rollout_R]
+    numbers = {name: getattr(held, name) for name in (*_REWARDS, *_SCORES, "recall_R")}
+    for name, values in numbers.items():
+        if values is None:
+            continue
+        alive = alive_N if name.endswith(("_N", "_NJ")) else alive_R
+        if name in _REWARDS:
+            wrong = alive & ~(np.abs(values) <= np.float64(MOST))
+            _refuse(name, values, wrong, f"finite numbers, at most {MOST:g} (mask the rollout: masked_N)")
+        elif name in _SCORES:
+            wanted = "log-probs, at most 0 (NaN: not scored)"
+            _refuse(name, values, alive[:, None] & (values > _NOISE), wanted)
+        else:
+            wrong = alive & ((values < -_NOISE) | (values > 1 + _NOISE))
+            _refuse(name, values, wrong, "shares in [0, 1]")
+
+
+def _range(name: str, index_X: Ints, size: int, what: str) -> None:
+    _refuse(name, index_X, (index_X < 0) | (index_X >= size), f"{what}, 0 to {size - 1}")
+
+
+def _refuse(name: str, values: NDArray[Any], wrong: Flags, wanted: str) -> None:
+    """ConfigError with the first value that is wrong, and where it is."""
+    if wrong.any():
+        place = np.argwhere(wrong)[0].tolist()
+        raise ConfigError(f"{name}: wanted {wanted}, got {values[tuple(place)]} at {place}")
