@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from credit_exact import keeps, value
+from mempo_benchmarks.credit import truth as truth_module
 from mempo_benchmarks.credit.batch import Batch, play_batch, sample_segments, states_of
 from mempo_benchmarks.credit.contrast import contrast, gold_facts
 from mempo_benchmarks.credit.measures import spearman
@@ -201,9 +204,30 @@ def test_what_was_spent_is_told() -> None:
     states = states_of(batch, sample_segments(batch, 4, 0))
     told: list[int] = []
     truth = measure(policy, states, 64, 0, told.append)
-    assert sum(told) == truth.forks_S.sum() == len(truth.state_P)
-    assert truth.forks_S.min() >= 8
-    assert abs(truth.forks_S.mean() - 64) <= 1
+    assert truth.pilot == 8 and truth.forks_S.min() >= 8
+    assert sum(told) == (truth.forks_S + truth.pilot).sum()
+    assert truth.forks_S.sum() == len(truth.state_P)
+    assert abs(truth.forks_S.mean() + truth.pilot - 64) <= 1
+
+
+@pytest.mark.parametrize("forks", [8, 192])
+def test_effects_that_are_rare_are_measured_without_bias(forks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the operations earn a quarter in 2 % of all episodes, the others in 30 %: their truths are known."""
+    states, share_S = 200, np.tile([0.02, 0.3], 100)
+
+    def play(_: object, __: object, forks_S: np.ndarray, chance: np.random.Generator, ___: object) -> object:
+        state_P = np.repeat(np.arange(states), forks_S)
+        return state_P, 0.25 * (chance.random(len(state_P)) < share_S[state_P]), np.zeros(len(state_P))
+
+    group = SimpleNamespace(place_S=np.arange(states))
+    monkeypatch.setattr(truth_module, "_play", play)
+    runs = range(100 if forks > 100 else 1000)
+    found = np.stack([measure(None, [group], forks, seed, nothing).advantage_S for seed in runs])  # type: ignore[arg-type,list-item]
+    for share in (0.02, 0.3):
+        each, truth = found[:, share_S == share], 0.25 * share
+        error = each.std() / each.size**0.5
+        assert 4 * error < 0.05 * truth  # a bias of a tenth would be seen
+        assert each.mean() == pytest.approx(truth, abs=4 * error)
 
 
 # --- Reliability --------------------------------------------------------------------------------------------
@@ -217,7 +241,7 @@ def planted(signal: float, noise: float, forks: int, states: int = 2000) -> tupl
     zero = np.zeros(len(state_P))
     mean = np.bincount(state_P, taken_P) / forks
     forks_S = np.full(states, forks)
-    return true_S, Truth(mean, np.full(states, noise / forks**0.5), forks_S, state_P, taken_P, zero)
+    return true_S, Truth(mean, np.full(states, noise / forks**0.5), forks_S, 0, state_P, taken_P, zero)
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:

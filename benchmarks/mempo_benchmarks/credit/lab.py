@@ -31,7 +31,8 @@ def run_lab(plan: Plan, runs: Sequence[Path], out: Path) -> Lab:
     stages = []
     for name, folder in (named(runs) if runs else _trained(plan, out)).items():
         task, config, policy = restore(folder)
-        mark = digest(msgspec.json.encode(plan), *(file_digest(folder / n) for n in (SETTINGS, CHECKPOINT)))
+        trained = (file_digest(folder / part) for part in (SETTINGS, CHECKPOINT))
+        mark = digest(msgspec.json.encode([FORMAT, plan]), *trained)
         file = out / "stages" / f"{name}.json"
         stage = _read(file, mark)
         if stage is None:

@@ -7,7 +7,8 @@ from msgspec import Struct
 from mempo_benchmarks.stats import Interval
 from mempo_env.errors import ConfigError
 
-FORMAT = 1
+FORMAT = 2
+"""1 had the pilot in the means."""
 
 LEAST = 0.5
 """Reliability of the truth below which nothing is correlated with it."""
@@ -77,13 +78,13 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Early, middle, late, or the folder of the run.
-        mark: A digest of the plan, the run's settings and its checkpoint.
+        mark: A digest of the format, the plan, the run's settings and its checkpoint.
         trained: How the policy was trained.
         em: Mean share of the objectives that the batch answered rightly: the mean of R.
         success: Share of rollouts with all of them right.
         operations: Memory operations measured, S.
         pairs: Pairs of forks, each of two episodes played to their end.
-        fork_range: Least and most pairs that an operation got.
+        fork_range: Least and most pairs that an operation got after the pilot.
         signal: Standard deviation of the true advantages, the measurement's error taken off.
         se: Root mean square of their standard errors.
         saved: How many times more forks it would have taken without common random numbers.

@@ -68,7 +68,7 @@ def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: s
         em=batch.rollouts.extra["em"],
         success=float(batch.rollouts.success_N.mean()),
         operations=len(segments_S),
-        pairs=int(truth.forks_S.sum()) + CONTRAST * gold,
+        pairs=int((truth.forks_S + truth.pilot).sum()) + CONTRAST * gold,
         fork_range=(int(truth.forks_S.min()), int(truth.forks_S.max())),
         signal=sample.signal,
         se=math.sqrt(float((truth.se_S**2).mean())),

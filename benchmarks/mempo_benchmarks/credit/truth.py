@@ -31,12 +31,13 @@ SPLITS = 20
 
 
 class Truth(Struct, frozen=True, eq=False):
-    """Measured advantages of S operations, and the P pairs of forks behind them.
+    """Measured advantages of S operations, and the P pairs of forks that they are the means of.
 
     Attributes:
         advantage_S: A(s, a).
         se_S: Its standard error, from the spread of the pairs' differences.
-        forks_S: Pairs played.
+        forks_S: Pairs in the mean.
+        pilot: Pairs of each that were played before, to see where the others should go.
         state_P: The state of each pair.
         taken_P: R after (s, a).
         fresh_P: R after (s, a'), a' drawn anew each time.
@@ -45,6 +46,7 @@ class Truth(Struct, frozen=True, eq=False):
     advantage_S: Floats
     se_S: Floats
     forks_S: Ints
+    pilot: int
     state_P: Ints
     taken_P: Floats
     fresh_P: Floats
@@ -107,12 +109,14 @@ def measure(
     """The true advantage of what was kept in each of S states.
 
     An eighth of the pairs is a pilot with as many for every state; the rest goes to the states by the spread
-    of their differences (Neyman), so that the sum of squared errors is least.
+    of their differences (Neyman), so that the sum of squared errors is least, but no state gets fewer than
+    the pilot had. Only the rest is in the mean: where an effect is rare, a pilot that misses it would keep
+    its zeros and get few more, and the mean over both would be too near to 0.
 
     Args:
         policy: Who plays.
         states: By round.
-        forks: Pairs a state, on average.
+        forks: Pairs a state, on average, those of the pilot too; at least 8.
         seed: Of all random numbers.
         advance: Is told pairs as they are played.
     """
@@ -121,14 +125,14 @@ def measure(
     first = _play(policy, states, np.full(size, pilot), np.random.default_rng([seed, 2]), advance)
     spread_S = _variance(first[0], first[1] - first[2], size)
     spread_S = (pilot * spread_S + PRIOR * spread_S.mean()) / (pilot + PRIOR)
-    more_S = allot(np.sqrt(spread_S), forks * size, pilot) - pilot
-    second = _play(policy, states, more_S, np.random.default_rng([seed, 3]), advance)
-    state_P, taken_P, fresh_P = (np.concatenate(pair) for pair in zip(first, second, strict=True))
-    forks_S = np.bincount(state_P, minlength=size)
+    forks_S = allot(np.sqrt(spread_S), (forks - pilot) * size, pilot)
+    chance = np.random.default_rng([seed, 3])
+    state_P, taken_P, fresh_P = _play(policy, states, forks_S, chance, advance)
     return Truth(
         advantage_S=np.bincount(state_P, taken_P - fresh_P, size) / forks_S,
         se_S=np.sqrt(_variance(state_P, taken_P - fresh_P, size) / forks_S),
         forks_S=forks_S,
+        pilot=pilot,
         state_P=state_P,
         taken_P=taken_P,
         fresh_P=fresh_P,
