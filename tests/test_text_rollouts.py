@@ -184,6 +184,7 @@ def test_a_failed_retriever_masks_its_rollout() -> None:
 
     rolled = played(right, ["q0", "q1"], retriever=Broken())
     assert rolled.data.masked_N.tolist() == [True, True]
+    assert np.isnan([rolled.extra[name] for name in ("em", "rounds", "recall", "output_tokens")]).all()
     assert not rolled.data.mask_BK.any()
 
 
@@ -193,6 +194,13 @@ def test_a_policy_that_fails_is_no_rollout() -> None:
 
     with pytest.raises(RuntimeError, match="ZeroDivisionError: weights are gone"):
         played(fail, ["q0"])
+
+
+def test_what_is_measured_is_of_episodes_that_are_not_masked() -> None:
+    episodes = play(Told(right), ["q0", "q1"], ENV, generator(), seed=0)  # type: ignore[arg-type]
+    masked = [episodes[0], msgspec.structs.replace(episodes[1], mask_episode=True)]
+    alone, both = (from_episodes(some, TOKENIZER).extra for some in (episodes[:1], masked))
+    assert both == alone != from_episodes(episodes, TOKENIZER).extra
 
 
 def test_frozen_episodes_give_the_same_rollouts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from functools import reduce
@@ -24,7 +25,7 @@ def split_groups(rollouts: Rollouts) -> list[Rollouts]:
 
 
 def take(rollouts: Rollouts, keep_N: Flags) -> Rollouts:
-    """Those rollouts whose flag is set, with their rounds and segments."""
+    """Those rollouts whose flag is set, with their rounds and segments, but not `extra`, which is of all."""
     data = rollouts.data
     keep_R = keep_N[data.rollout_R]
     keep_B = keep_R[data.round_B]
@@ -51,7 +52,6 @@ def take(rollouts: Rollouts, keep_N: Flags) -> Rollouts:
         seen_views=_some(rollouts.seen_views, rounds),
         prior_views=_some(rollouts.prior_views, np.flatnonzero(keep_N)),
         success_N=rollouts.success_N[keep_N],
-        extra=rollouts.extra,
     )
 
 
@@ -59,11 +59,10 @@ def join(batches: Sequence[Rollouts]) -> Rollouts:
     """One batch of several; equal numbers of questions in different batches become different questions.
 
     Contexts and views are added with +. Entries of memory get numbers of their own again. `extra` are means,
-    weighted by rollouts.
+    weighted by the rollouts that are not masked.
     """
     if len(batches) == 1:
         return batches[0]
-    n = [len(batch.data.question_N) for batch in batches]
     return Rollouts(
         data=_join_data([batch.data for batch in batches]),
         contexts=_add([batch.contexts for batch in batches]),
@@ -73,11 +72,18 @@ def join(batches: Sequence[Rollouts]) -> Rollouts:
         seen_views=_add([batch.seen_views for batch in batches]),
         prior_views=_add([batch.prior_views for batch in batches]),
         success_N=np.concatenate([batch.success_N for batch in batches]),
-        extra={
-            name: float(np.average([batch.extra[name] for batch in batches], weights=n))
-            for name in batches[0].extra
-        },
+        extra=join_extra(batches),
     )
+
+
+def join_extra(batches: Sequence[Rollouts]) -> dict[str, float]:
+    """The means over all of several batches; NaN where no rollout of any counts."""
+    n = np.array([(~batch.data.masked_N).sum() for batch in batches], np.float64)
+    live = [batch for batch, size in zip(batches, n, strict=True) if size]
+    return {
+        name: float(np.average([batch.extra[name] for batch in live], weights=n[n > 0])) if live else math.nan
+        for name in batches[0].extra
+    }
 
 
 def _join_data(parts: Sequence[Trajectories]) -> Trajectories:

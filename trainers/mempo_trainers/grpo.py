@@ -25,7 +25,7 @@ def grpo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
     estimate = credit.make(config.credit, **config.credit_options)
     reference = copy.deepcopy(policy) if config.kl else None
     for step in run.steps(policy, config.steps, config.checkpoint_every):
-        rollouts, waste = sample(policy, draw, estimate, config, step)
+        rollouts, generated = sample(policy, draw, estimate, config, step)
         advantages = estimate(rollouts.data)
         told = update(policy, rollouts, advantages.advantages_BK, config, step, reference)
-        run.log(step, **row(rollouts, advantages, config), **waste, **told)
+        run.log(step, **{**row(rollouts, advantages, config), **generated}, **told)

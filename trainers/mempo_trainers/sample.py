@@ -9,6 +9,7 @@ from mempo_trainers.batching import join, split_groups
 from mempo_trainers.config import Config
 from mempo_trainers.credit import Credit, Trajectories, fill, keep_groups
 from mempo_trainers.credit.data import Flags
+from mempo_trainers.metrics import measured
 from mempo_trainers.policies.base import Policy, Rollouts
 from mempo_trainers.scores import needed, scored
 
@@ -19,7 +20,10 @@ Draw = Callable[[int, int, int], Rollouts]
 def sample(
     policy: Policy, draw: Draw, estimate: Callable[[Trajectories], Credit], config: Config, step: int
 ) -> tuple[Rollouts, dict[str, float]]:
-    """Rollouts with the scores that the estimator needs, and what it took to get them.
+    """Rollouts with the scores that the estimator needs, and what was generated to get them.
+
+    With dynamic sampling these are the rollouts of the groups kept. Reward, success and all else that is
+    measured of what was played are then of all rollouts generated, those of groups dropped among them.
 
     If the budget of `config.dynamic_sampling` extra groups does not suffice the batch is smaller; if every
     group is dead the last ones are taken, and teach nothing.
@@ -27,11 +31,12 @@ def sample(
     needs = needed(config.credit, config.credit_options)
     if not config.dynamic_sampling:
         return scored(policy, draw(step, 0, config.questions), needs), {}
-    attempts = count()
+    attempts, drawn = count(), list[Rollouts]()
     last: list[Rollouts] = []
 
     def generate(number: int) -> list[Rollouts]:
-        last[:] = split_groups(scored(policy, draw(step, next(attempts), number), needs))
+        drawn.append(draw(step, next(attempts), number))
+        last[:] = split_groups(scored(policy, drawn[-1], needs))
         return last
 
     def keep(groups: Sequence[Rollouts]) -> Flags:
@@ -40,4 +45,4 @@ def sample(
 
     groups, filled = fill(generate, keep, config.questions, config.dynamic_sampling)
     waste = {"groups_generated": filled.generated, "groups_dropped": filled.dropped, "wasted": filled.wasted}
-    return join(groups or last), waste
+    return join(groups or last), {**measured(drawn), **waste}

@@ -215,8 +215,19 @@ def from_episodes(played: Sequence[Episode], tokenizer: TextTokenizer) -> Rollou
         seen_views=_views(rounds, tokenizer, seen_text),
         prior_views=Ragged(tuple(_view(e, question_text(e), tokenizer) for e in played)),
         success_N=np.array([episode.score.em_all == 1 for episode in played]),
-        extra=_extra(played, responses),
+        extra=_counted(played, calls, responses),
     )
+
+
+def _counted(
+    played: Sequence[Episode], calls: Sequence[tuple[int, Call, Round]], responses: Responses
+) -> dict[str, float]:
+    """The measures of episodes that are not masked; NaN where all of them are."""
+    live = [episode for episode in played if not episode.mask_episode]
+    if not live:
+        return dict.fromkeys(_extra(played, responses), np.nan)
+    rounds = {id(round) for episode in live for round in episode.rounds}
+    return _extra(live, responses.take(np.flatnonzero([id(round) in rounds for _, _, round in calls])))
 
 
 def _responses(calls: Sequence[tuple[int, Call, Round]], tokenizer: TextTokenizer) -> Responses:

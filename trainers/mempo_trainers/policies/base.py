@@ -45,7 +45,7 @@ class Rollouts(Struct, frozen=True, eq=False):
         seen_views: The question and all up to the round's observation.
         prior_views: For each of the N rollouts the question alone.
         success_N: Whether all objectives were answered exactly right.
-        extra: Further measures for the metrics, each a mean over rollouts.
+        extra: Further measures for the metrics, each a mean over the rollouts that are not masked.
     """
 
     data: Trajectories
