@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import credit_slow
-from credit_help import Token, episodes, pack
-from mempo_trainers.credit import CREDITS, Credit, keep_groups, make
+from credit_help import Rollout, Round, Token, episodes, pack
+from mempo_trainers.credit import CREDITS, Credit, Trajectories, keep_groups, make
 from mempo_trainers.credit.data import MEM
 from mempo_trainers.credit.memory import memory_term
 
@@ -95,6 +97,52 @@ def test_only_what_the_policy_wrote_has_an_advantage_and_masked_rollouts_have_no
     assert not np.signbit(advantages_BK[~data.mask_BK]).any()  # +0.0, not -0.0
     assert (advantages_BK[~data.mask_BK] == 0).all()
     assert (advantages_BK[data.masked_N[data.rollout_B]] == 0).all()
+
+
+def _planted(data: Trajectories, rng: np.random.Generator | None) -> Trajectories:
+    """The same batch with other floats in its masked rollouts: zeros, or any that a failure leaves behind."""
+    masked_R = data.masked_N[data.rollout_R]
+    rows = {"N": data.masked_N, "R": masked_R, "B": masked_R[data.round_B]}
+    filled = {}
+    for name, held in msgspec.structs.asdict(data).items():
+        if held is not None and held.dtype.kind == "f":
+            filled[name] = held.copy()
+            values = filled[name][rows[name.rsplit("_", 1)[1][0]]]
+            junk = 0.0 if rng is None else rng.choice([math.nan, math.inf, -math.inf, 1e308], values.shape)
+            filled[name][rows[name.rsplit("_", 1)[1][0]]] = junk
+    return msgspec.structs.replace(data, **filled)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*CASES, ("placebo", {}), ("placebo", {"objectives": "log", "baseline": "previous"})],
+    ids=lambda case: str(case),
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@given(seed=seeds)
+@settings(deadline=None, max_examples=25)
+def test_nothing_of_a_masked_rollout_reaches_any_statistic(
+    name: str, options: dict[str, Any], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rollouts, merged = episodes(seed)
+    for rollout in rollouts:
+        rollout.masked |= rng.random() < 0.3
+    rollouts[0].masked = True
+    data = pack(rollouts, merged, rng, padding=1).data
+    clean = make(name, **options)(_planted(data, None))
+    soiled = make(name, **options)(_planted(data, rng))
+    for field in Credit.__struct_fields__:
+        here, there = getattr(clean, field), getattr(soiled, field)
+        assert np.isfinite(here).all() and np.array_equal(here, there), field
+
+
+def test_a_masked_rollout_without_a_reward_leaves_the_whitening_of_the_others_alone() -> None:
+    """Returns 1 and 0 of one token each: deviations of 1/2, a variance of 1/2."""
+    rollouts = [Rollout(0, r, [Round([[Token(MEM)]], reward=r)]) for r in (1.0, 0.0, math.nan)]
+    rollouts[2].masked = True
+    advantages_BK = make("reinforce_pp")(pack(rollouts).data).advantages_BK
+    assert advantages_BK[:, 0].tolist() == pytest.approx([0.5**0.5, -(0.5**0.5), 0.0])
 
 
 @given(seed=seeds, pool=st.sampled_from(["all", "round"]))

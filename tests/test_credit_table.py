@@ -100,6 +100,13 @@ def test_nothing_at_all_has_no_advantages(name: str) -> None:
     assert (credit.groups, credit.degenerate_outcome, credit.degenerate_memory) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("name", CREDITS)
+def test_segments_without_any_token_have_an_empty_array_of_advantages(name: str) -> None:
+    empty = Round([[]], memory=[0.0], history=[0.0], seen=[0.0])
+    data = pack([Rollout(0, r, [empty, empty], prior=[0.0]) for r in (1.0, 0.0)]).data
+    assert make(name)(data).advantages_BK.shape == (4, 0)
+
+
 def test_the_estimators_need_no_torch() -> None:
     code = "import sys, mempo_trainers.credit; assert not {'torch', 'scipy', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,6 +45,7 @@ def attribution(
     """
     lookup(PROGRESS, progress, "progress")
     entry_BK, used_UC = trajectories.need("entry_BK", "used_UC")
+    used_UC = used_UC[~trajectories.masked_N[trajectories.rollout_R[used_UC[:, 0]]]]
     none = np.empty((0, 2), np.int64)
     merged_MC = none if trajectories.merged_MC is None else trajectories.merged_MC
     rows, columns = np.nonzero((entry_BK >= 0) & trajectories.mask_BK)

@@ -91,10 +91,11 @@ def whiten(values_X: Floats, weight_X: NDArray[np.int64] | None = None) -> Float
     """(x - mean) / sqrt(var + 1e-8) over all values, ddof 1 as in verl's `masked_whiten`; 0 if all are equal.
 
     Args:
-        values_X: Values.
+        values_X: Values; those that never occur may be anything, NaN too.
         weight_X: How often each occurs; None: once.
     """
     weight = np.ones(len(values_X)) if weight_X is None else weight_X
+    values_X = np.where(weight > 0, values_X, 0.0)
     seen = values_X[weight > 0]
     if not seen.size or seen.min() == seen.max():
         return np.zeros_like(values_X)

@@ -103,5 +103,7 @@ def _first(trajectories: Trajectories, values_BK: Floats, mask_BK: Flags) -> Flo
     rounds, first = np.unique(trajectories.round_B[written], return_index=True)
     rows = written[first]
     out_R = np.full(len(trajectories.rollout_R), np.nan)
+    if not rows.size:  # there may be no columns
+        return out_R
     out_R[rounds] = values_BK[rows, mask_BK[rows].argmax(axis=1)]
     return out_R
