@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mempo_trainers.credit import Trajectories
 from mempo_trainers.likeness import edit_distance, levenshtein
 from mempo_trainers.policies.base import Rollouts
 from train_help import TASK, played, wild
@@ -67,8 +68,11 @@ def test_equal_rollouts_are_at_no_distance() -> None:
     responses = rollouts.responses
     blank = msgspec.structs.replace(responses, tokens_BK=np.zeros_like(responses.tokens_BK))
     one = np.full_like(rollouts.data.roles_BK, 1)
-    data = msgspec.structs.replace(
-        rollouts.data,
+    data = Trajectories(
+        **{
+            name: getattr(rollouts.data, name)
+            for name in ("question_N", "outcome_N", "shaping_N", "masked_N")
+        },
         roles_BK=one[: len(rollouts.data.rounds_N)],
         rollout_R=np.arange(8),
         number_R=np.ones(8, np.int64),
