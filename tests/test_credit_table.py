@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from mempo_trainers.credit import CREDITS, fill, make
 from mempo_trainers.credit.data import MEM
 from mempo_trainers.credit.normalise import joint, statistics, whiten
 from mempo_trainers.credit.sampling import Filled
+from mempo_trainers.credit.table import RANGES
 
 
 def test_the_table_is_the_documented_one() -> None:
@@ -43,10 +45,33 @@ def test_the_table_is_the_documented_one() -> None:
             "unknown objectives 'geometrical': did you mean 'geometric'",
         ),
         ("mempo", {"baseline": True}, "baseline: wanted a name, got True"),
-        ("mempo", {"weight": "much"}, "weight: wanted a finite number, got 'much'"),
-        ("mempo", {"weight": float("nan")}, "weight: wanted a finite number, got nan"),
+        ("mempo", {"weight": "much"}, "weight: wanted a number from -1,000,000 to 1,000,000, got 'much'"),
+        ("mempo", {"weight": float("nan")}, "weight: wanted a number from .*, got nan"),
+        ("mempo", {"weight": float("-inf")}, "weight: wanted a number from .*, got -inf"),
+        ("mempo", {"weight": None}, "weight: wanted a number from .*, got None"),
+        ("mempo", {"weight": {1: 2}}, "weight: wanted a number from .*, got {1: 2}"),
+        ("mempo", {"weight": 1e300}, r"weight: wanted a number from .*, got 1e\+300"),
+        ("mempo", {"weight": 10**400}, "weight: wanted a number from .*, got one of many digits"),
+        ("mempo", {"weight": -(10**5000)}, "weight: wanted a number from .*, got one of many digits"),
+        ("mempo_gain", {"gain": 1e7}, "gain: wanted a number from .*, got 10000000.0"),
+        ("attribution", {"cost": 1e7}, "cost: wanted a number from .*"),
+        ("memory_only", {"elsewhere": -1e7}, "elsewhere: wanted a number from .*"),
+        ("reinforce_pp", {"beta": 1e7}, "beta: wanted a number from .*"),
+        ("mempo", {"eps": -1e-9}, r"eps: wanted a number from 0 to 1,000,000, got -1e-09"),
+        ("mempo", {"floor": -1}, r"floor: wanted a number from 0 to 1,000,000, got -1"),
+        ("discounted", {"gamma": -3}, "gamma: wanted a number from 0 to 1, got -3"),
+        ("gigpo", {"gamma": 1.01}, "gamma: wanted a number from 0 to 1, got 1.01"),
+        ("gae", {"lambda_round": 5}, "lambda_round: wanted a number from 0 to 1, got 5"),
+        ("gae", {"gamma_round": -0.1}, "gamma_round: wanted a number from 0 to 1, got -0.1"),
+        ("placebo", {"seed": -1}, "seed: wanted a whole number from 0 to .*, got -1"),
+        ("placebo", {"seed": 0.5}, "seed: wanted a whole number from 0 to .*, got 0.5"),
+        ("placebo", {"seed": 1e300}, r"seed: wanted a whole number from 0 to .*, got 1e\+300"),
+        ("grpo", {"ddof": 2}, "ddof: wanted a whole number from 0 to 1, got 2"),
+        ("grpo", {"ddof": 0.5}, "ddof: wanted a whole number from 0 to 1, got 0.5"),
+        ("mempo", {"objectives": None}, "objectives: wanted a name, got None"),
+        ("mempo", {"pool": ["all"]}, "pool: wanted a name, got .'all'."),
         ("mempo", {"only_successful": 1}, "only_successful: wanted a flag, got 1"),
-        ("grpo", {"ddof": True}, "ddof: wanted a finite number, got True"),
+        ("grpo", {"ddof": True}, "ddof: wanted a whole number from 0 to 1, got True"),
         ("attribution", {"progress": "p"}, "unknown progress 'p'"),
     ],
 )
@@ -57,10 +82,39 @@ def test_a_wrong_name_or_value_is_said_before_anything_is_generated(
         make(name, **options)
 
 
-def test_a_wrong_ddof_is_refused() -> None:
+def test_a_wrong_ddof_is_refused_without_make_too() -> None:
     data = pack([Rollout(0, r, [Round([[Token(MEM)]])]) for r in (0.0, 1.0)]).data
     with pytest.raises(ConfigError, match="ddof: wanted 0 or 1, got 2"):
-        make("grpo", ddof=2)(data)
+        CREDITS["grpo"](data, ddof=2)
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_every_option_takes_its_default_and_refuses_what_is_no_value_of_any(name: str) -> None:
+    options = list(inspect.signature(CREDITS[name]).parameters.items())[1:]
+    make(name, **{option: parameter.default for option, parameter in options})
+    for option, _ in options:
+        for wrong in (None, [1], {1: 2}, "?", 1e308, -(10**400), 1j, np.ones(2)):
+            with pytest.raises(ConfigError, match=option):
+                make(name, **{option: wrong})
+
+
+@pytest.mark.parametrize("name", CREDITS)
+@pytest.mark.parametrize("end", [0, 1])
+def test_options_at_the_ends_of_their_ranges_give_finite_advantages(name: str, end: int) -> None:
+    rollouts, merged = episodes(4)
+    data = pack(rollouts, merged).data
+    for option in list(inspect.signature(CREDITS[name]).parameters)[1:]:
+        if option in RANGES:
+            credit = make(name, **{option: RANGES[option][end]})(data)
+            assert np.isfinite(credit.advantages_BK).all(), option
+
+
+def test_whole_numbers_may_come_as_floats() -> None:
+    """JSON does not tell 1 from 1.0."""
+    rollouts, merged = episodes(4)
+    data = pack(rollouts, merged).data
+    one, same = (make("placebo", seed=seed)(data).advantages_BK for seed in (3, 3.0))
+    assert np.array_equal(one, same)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -42,13 +41,31 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
     "progress": attribution.PROGRESS,
 }
 
+RANGES: Mapping[str, tuple[int, int]] = {
+    "gamma": (0, 1),
+    "gamma_round": (0, 1),
+    "lambda_round": (0, 1),
+    "eps": (0, 10**6),
+    "floor": (0, 10**6),
+    "weight": (-(10**6), 10**6),
+    "gain": (-(10**6), 10**6),
+    "cost": (-(10**6), 10**6),
+    "elsewhere": (-(10**6), 10**6),
+    "beta": (-(10**6), 10**6),
+    "ddof": (0, 1),
+    "seed": (0, 2**53),
+}
+"""The least and the most of every option that is a number: no product of them leaves float32."""
+
+_WHOLE = {"ddof", "seed"}
+
 
 def make(name: str, **options: Any) -> Estimator:
     """The estimator of that name with its options set.
 
     Raises:
         ConfigError: if there is no such estimator or it has no such option (names the nearest), or an option
-            has a value of another kind than its default.
+            has a value of another kind than its default or out of its range.
     """
     function = lookup(CREDITS, name, "credit")
     known = dict(list(inspect.signature(function).parameters.items())[1:])
@@ -63,7 +80,14 @@ def _check(option: str, value: Any, default: Any) -> None:
     if option in _CHOICES:
         lookup(_CHOICES[option], value, option)
         return
-    flag = isinstance(default, bool)
-    number = isinstance(value, int | float) and math.isfinite(value)
-    if isinstance(value, bool) != flag or not (flag or number):
-        raise ConfigError(f"{option}: wanted {'a flag' if flag else 'a finite number'}, got {value!r}")
+    if isinstance(default, bool):
+        wanted, sound = "a flag", isinstance(value, bool)
+    else:
+        low, high = RANGES[option]
+        kind = "a whole number" if option in _WHOLE else "a number"
+        wanted = f"{kind} from {low:,} to {high:,}"
+        number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+        sound = number and not (option in _WHOLE and value % 1)
+    if not sound:
+        huge = isinstance(value, int) and abs(value) > 2**64
+        raise ConfigError(f"{option}: wanted {wanted}, got {'one of many digits' if huge else repr(value)}")
