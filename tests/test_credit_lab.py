@@ -212,7 +212,7 @@ def test_what_was_spent_is_told() -> None:
 
 @pytest.mark.parametrize("forks", [8, 192])
 def test_effects_that_are_rare_are_measured_without_bias(forks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half the operations earn a quarter in 2 % of all episodes, the others in 30 %: their truths are known."""
+    """Half the operations earn a quarter in 2 % of all episodes, the others in 30 %: the truth is known."""
     states, share_S = 200, np.tile([0.02, 0.3], 100)
 
     def play(_: object, __: object, forks_S: np.ndarray, chance: np.random.Generator, ___: object) -> object:

@@ -220,6 +220,32 @@ def test_a_reward_that_is_a_coin_lies_flat_while_the_critic_learns(tmp_path: Pat
     assert "see whether the reward" in finding.action
 
 
+@pytest.mark.parametrize(
+    ("changes", "action"),
+    [
+        ({"learning_rate": 1e-9}, "a greater --learning-rate"),
+        ({"kl": 1000.0}, "a smaller --kl than 1000"),
+        ({"entropy": 10.0}, "a smaller --entropy than 10"),
+    ],
+)
+def test_a_policy_that_does_what_it_did_at_the_beginning(
+    tmp_path: Path, changes: dict[str, float], action: str
+) -> None:
+    task = msgspec.structs.replace(ONE, reward="em_all")
+    train(tmp_path / "run", task, config(steps=40, questions=8, rollouts=8, credit="grpo", **changes))
+    finding = found(tmp_path / "run", "nothing_moves")
+    assert action in finding.action
+    for name in ("policy_kl", "grad_norm", "kl weight", "entropy weight", "learning rate"):
+        assert name in finding.evidence
+    assert names(tmp_path / "run") == {"nothing_moves"}
+
+
+def test_a_policy_whose_reward_is_still_to_come_moves(tmp_path: Path) -> None:
+    """Memory is learned before four answers are right at once: no reward yet, but less entropy."""
+    train(tmp_path / "run", Toy(worlds=60), config(steps=24, questions=8, rollouts=8))
+    assert "nothing_moves" in examine(tmp_path / "run").fine
+
+
 class Exploding(Other):
     """Its learning rate becomes 100 after some steps."""
 
@@ -249,6 +275,16 @@ def test_a_learning_rate_of_100_from_the_start_makes_it_sure_of_what_is_wrong(tm
     assert "in step 1" in finding.evidence and "--entropy" in finding.action
 
 
+@pytest.mark.parametrize("aggregation", ["token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm"])
+def test_sums_are_not_told_as_nats_a_token(tmp_path: Path, aggregation: str) -> None:
+    train(tmp_path / "run", ONE, config(aggregation=aggregation, kl=0.1))
+    unchecked = examine(tmp_path / "run").unchecked
+    for name in ("first_kl", "entropy_gone"):
+        assert unchecked[name] == f"entropy and kl are no means over tokens under aggregation {aggregation}"
+    train(tmp_path / "mean", ONE, config(aggregation="seq-mean-token-mean", kl=0.1))
+    assert {"first_kl", "entropy_gone"} <= set(examine(tmp_path / "mean").fine)
+
+
 # --- Memory and searches -----------------------------------------------------------------------------------
 
 
@@ -258,6 +294,15 @@ def test_a_policy_that_keeps_nothing_has_empty_memories(tmp_path: Path) -> None:
         policy.heads.keep.out.bias.fill_(-60.0)  # type: ignore[union-attr,operator]
     train(tmp_path / "run", ONE, config(), policy=policy)
     assert "100% of memories are empty" in found(tmp_path / "run", "memory_empty").evidence
+
+
+def test_a_memory_term_that_is_dead_everywhere_is_named(tmp_path: Path) -> None:
+    train(tmp_path / "run", ONE, config(credit_options={"floor": 1e6}))
+    finding = found(tmp_path / "run", "memory_term")
+    assert "teach nothing in 32 of 32 groups of 8 unsolved steps from steps 1-8" in finding.evidence
+    assert "--credit grpo" in finding.action
+    train(tmp_path / "alive", ONE, config())
+    assert "memory_term" not in names(tmp_path / "alive")
 
 
 def test_searches_that_take_longer_each_step_are_found(
@@ -345,6 +390,9 @@ def test_two_runs_of_one_seed_are_compared(
     assert finding.evidence.startswith("first different in step 2: ")
     assert main(["doctor", str(tmp_path / "a"), "--against", str(tmp_path / "c")]) == 1
     assert "not_reproduced" in capsys.readouterr().out
+    same = tmp_path / "b" / ".." / "a"
+    assert main(["doctor", str(tmp_path / "a"), "--against", str(same)]) == 2
+    assert "wanted another run of the settings of" in capsys.readouterr().err
     assert main(["doctor", str(tmp_path / "a"), "--against", str(healthy)]) == 2
     error = capsys.readouterr().err
     assert "wanted a run of the same settings" in error and "config.steps: 3 / 30" in error

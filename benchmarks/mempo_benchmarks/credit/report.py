@@ -69,8 +69,8 @@ def lead(stage: Stage) -> str:
         f"{stage.name} ({stage.trained}) · em {stage.em:.2f}, success {stage.success:.2f} · "
         f"{stage.operations} operations, {stage.pairs:,} pairs of forks ({low} to {high} each "
         f"after the pilot; independent ones would have taken {stage.saved:.1f} times as many) · true "
-        f"advantages: sd {stage.signal:.3f}, standard error {stage.se:.3f}, reliability {stage.reliability[0]:.2f} · a gold fact kept: "
-        f"{_cell(stage.gold, 3, '+', ' ')}"
+        f"advantages: sd {stage.signal:.3f}, standard error {stage.se:.3f}, reliability "
+        f"{stage.reliability[0]:.2f} · a gold fact kept: {_cell(stage.gold, 3, '+', ' ')}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from mempo_trainers.doctor import credit, learning, memory
-from mempo_trainers.doctor.figures import Finding, Rows, Settings
+from mempo_trainers.doctor.figures import SUMS, Finding, Rows, Settings, aggregation
 
 __all__ = ["SYMPTOMS", "Diagnosis", "Finding", "Symptom", "diagnose", "reproduces"]
 
@@ -24,12 +24,14 @@ class Symptom(Struct, frozen=True):
         healthy: What is true where it is not found.
         needs: Fields of the metrics, all of them numbers.
         steps: Rows without which it says nothing.
+        a_token: It needs entropy and divergence in nats a token; some aggregations log sums.
     """
 
     check: Check
     healthy: str
     needs: str
     steps: int = 1
+    a_token: bool = False
 
 
 class Diagnosis(Struct, frozen=True):
@@ -54,6 +56,8 @@ def diagnose(rows: Rows, settings: Settings) -> Diagnosis:
         missing = [field for field in symptom.needs.split() if not _measured(rows, field)]
         if missing:
             unchecked[name] = f"{', '.join(missing)} not in the metrics"
+        elif symptom.a_token and (sums := aggregation(settings)) in SUMS:
+            unchecked[name] = f"entropy and kl are no means over tokens under aggregation {sums}"
         elif len(rows) < symptom.steps:
             unchecked[name] = f"needs {symptom.steps} steps, found {len(rows)}"
         elif (found := symptom.check(rows, settings)) is not None:
@@ -83,6 +87,18 @@ SYMPTOMS: Mapping[str, Symptom] = {
         "loss entropy value_loss kl reward success advantage_memory advantage_other memory_tokens",
         TRENDS,
     ),
+    "nothing_moves": Symptom(
+        learning.nothing_moves,
+        "the policy changes, or has nothing left to learn",
+        "reward success entropy policy_kl grad_norm kl groups dead_groups",
+        24,
+    ),
+    "memory_term": Symptom(
+        credit.memory_term,
+        "where memory is paid for, rewards of memories differ",
+        "groups degenerate_groups degenerate_memory memory_std success",
+        4,
+    ),
     "memory_empty": Symptom(memory.memory_empty, "memories hold something", "memory_empty", 4),
     "memory_grows": Symptom(
         memory.memory_grows, "memory grows to some use only", "memory_length success", TRENDS
@@ -90,7 +106,9 @@ SYMPTOMS: Mapping[str, Symptom] = {
     "retrieval_slow": Symptom(
         memory.retrieval_slow, "the environment is as fast as it was", "environment_seconds", TRENDS
     ),
-    "first_kl": Symptom(credit.first_kl, "the reference is the policy that the run began with", "kl"),
+    "first_kl": Symptom(
+        credit.first_kl, "the reference is the policy that the run began with", "kl", a_token=True
+    ),
     "sampler_gap": Symptom(credit.sampler_gap, "sampler and trainer agree", "sampler_gap"),
     "collapse": Symptom(
         learning.collapse,
@@ -99,7 +117,7 @@ SYMPTOMS: Mapping[str, Symptom] = {
         TRENDS,
     ),
     "entropy_gone": Symptom(
-        learning.entropy_gone, "it tries other things still, or is done", "entropy success", TRENDS
+        learning.entropy_gone, "it tries other things still, or is done", "entropy success", TRENDS, True
     ),
     "first_round": Symptom(
         credit.first_round,

@@ -37,12 +37,16 @@ def examine(run: Path, against: Path | None = None) -> Diagnosis:
 
     Raises:
         ResultsError: if there is no run, or it cannot be read.
-        ConfigError: if the other run has other settings.
+        ConfigError: if the other run has other settings, or is the same one.
     """
     settings, rows = read_settings(run), read_metrics(run)
     found = diagnose(rows, settings)
     if against is None:
         return found
+    if against.resolve() == run.resolve():
+        raise ConfigError(
+            f"--against {against}: wanted another run of the settings of {run}, got that one itself"
+        )
     if told := differences(settings, read_settings(against)):
         raise ConfigError(f"--against {against}: wanted a run of the same settings as {run}, got {told}")
     others = read_metrics(against)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +82,32 @@ def first_round(rows: Rows, settings: Settings) -> Finding | None:
         threshold=f"{FIRST_ROUND:.0%} of those in later rounds",
         action="carry returns over the observations between rounds; gamma and lambda of 1 inside a round",
     )
+
+
+def memory_term(rows: Rows, settings: Settings) -> Finding | None:
+    """The memory term is dead in every group of every step, while the outcome teaches something."""
+    rows = [row for row in rows if row["success"] < SOLVED]
+    groups, alive = (sum(row["groups"] for row in rows), sum(_outcome_alive(row) for row in rows))
+    if not alive or any(row["degenerate_memory"] < row["groups"] for row in rows):
+        return None
+    return Finding(
+        symptom="memory_term",
+        severity="warning",
+        evidence=(
+            f"rewards of memories teach nothing in {groups:,} of {groups:,} groups of {len(rows)} unsolved "
+            f"steps from {steps_of(rows)}, outcomes something in {alive:,}; memory_std "
+            f"{column(rows, 'memory_std').max():.3g} at most"
+        ),
+        threshold="every group of every step",
+        action=(
+            "see whether episodes have a second round (max_rounds), whether memories of a group differ, and "
+            "the option floor; or do without the term: --credit grpo"
+        ),
+    )
+
+
+def _outcome_alive(row: Mapping[str, Any]) -> int:
+    return int(row["groups"] - row["degenerate_groups"])
 
 
 def first_kl(rows: Rows, settings: Settings) -> Finding | None:

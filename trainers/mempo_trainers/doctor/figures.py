@@ -23,6 +23,9 @@ NOISE = 3.0
 FLAT = 0.02
 """Gain in reward that is worth nothing, in units of a full reward."""
 
+SUMS = frozenset({"token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm"})
+"""Aggregations under which the metrics `entropy` and `kl` are no means over tokens."""
+
 
 class Finding(Struct, frozen=True, kw_only=True):
     """Something that is wrong.
@@ -68,3 +71,8 @@ def configured(settings: Settings, name: str, default: Any) -> Any:
     """A setting of the loop."""
     config = settings.get("config")
     return config.get(name, default) if isinstance(config, dict) else default
+
+
+def aggregation(settings: Settings) -> str:
+    """How token losses became one number."""
+    return str(configured(settings, "aggregation", "token-mean"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from mempo_trainers.doctor.credit import FIRST_ROUND
+from mempo_trainers.doctor.credit import DEAD, FIRST_ROUND
 from mempo_trainers.doctor.figures import (
     FLAT,
     NOISE,
@@ -27,6 +29,15 @@ SHARP = 0.05
 
 CLIPPED = 0.3
 """Share of tokens without gradient because their ratio was clipped: the steps are too long."""
+
+STILL = 0.02
+"""Fall of the entropy, as a share of that in the first quarter, that a policy shows which learns anything."""
+
+HEAVY_KL = 1.0
+"""Weight of the divergence from which a nat a token costs a standard deviation of the outcome, or more."""
+
+HEAVY_ENTROPY = 0.1
+"""Weight of the entropy, ten times what is usual, from which trying pays as much as being right."""
 
 
 def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
@@ -60,6 +71,50 @@ def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
             if only_memory
             else "see whether the reward is that of the answers given: score a few by hand; raise --kl"
         ),
+    )
+
+
+def nothing_moves(rows: Rows, settings: Settings) -> Finding | None:
+    """There are advantages to learn from, and the policy does what it did at the beginning."""
+    dead, groups = (float(column(rows, name).sum()) for name in ("dead_groups", "groups"))
+    first, last = quarters(column(rows, "entropy"))
+    if dead >= DEAD * groups or quarters(column(rows, "success"))[1].mean() >= SOLVED:
+        return None
+    if not abs(last.mean()) >= (1 - STILL) * abs(first.mean()) or _rises(rows):
+        return None
+    entropy, kl = (float(configured(settings, name, 0.0)) for name in ("entropy", "kl"))
+    if kl >= HEAVY_KL:
+        action = f"the divergence holds it where it began: a smaller --kl than {kl:g}, such as 0.01"
+    elif entropy >= HEAVY_ENTROPY:
+        action = f"it is paid for chance: a smaller --entropy than {entropy:g}, such as 0.01"
+    else:
+        action = "a greater --learning-rate; if that is of no use, see whether rewards depend on what it does"
+    ends = {
+        name: quarters(column(rows, name)) for name in ("reward", "entropy", "kl", "policy_kl", "grad_norm")
+    }
+    return Finding(
+        symptom="nothing_moves",
+        severity="warning",
+        evidence=(
+            f"from the first quarter of {steps_of(rows)} to the last: "
+            + "; ".join(f"{name} {a.mean():.3g} to {b.mean():.3g}" for name, (a, b) in ends.items())
+            + f"; {groups - dead:,.0f} of {groups:,.0f} groups have advantages; learning rate "
+            f"{configured(settings, 'learning_rate', math.nan):g}, kl weight {kl:g}, entropy weight "
+            f"{entropy:g}"
+        ),
+        threshold=(
+            f"a gain of at most {FLAT:g} or {NOISE:g} standard errors, entropy at least {1 - STILL:.0%} of "
+            f"what it was, success below {SOLVED:g}"
+        ),
+        action=action,
+    )
+
+
+def _rises(rows: Rows) -> bool:
+    """Whether the reward gains anything, or what comes before it: searches that find, single answers."""
+    told = [quarters(column(rows, name)) for name in ("reward", "em", "recall") if name in rows[0]]
+    return any(
+        after.mean() - before.mean() > max(FLAT, NOISE * noise(before, after)) for before, after in told
     )
 
 
