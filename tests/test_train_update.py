@@ -15,6 +15,7 @@ from mempo_trainers import credit
 from mempo_trainers.batching import take
 from mempo_trainers.config import PPO_CREDITS, Config
 from mempo_trainers.credit import CREDITS
+from mempo_trainers.doctor.cli import examine
 from mempo_trainers.losses import AGGREGATIONS
 from mempo_trainers.policies.base import Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
@@ -217,3 +218,57 @@ def test_the_defaults_are_those_of_the_seed_claim() -> None:
         15_360,
     )
     assert (Toy().objectives, Toy().reward, Toy().policy) == (4, "em_all", "pointer")
+
+
+# --- Numbers that are none ---------------------------------------------------------------------------------
+
+
+class Saying(ArrayPolicy):
+    """Says of its first segment what is not so: log-probs as they were sampled, or, later, as they are."""
+
+    def __init__(self, after: int = 0, **added: float) -> None:
+        super().__init__(TASK.envs(1).layout, learning_rate=0.03, max_grad_norm=1, seed=0)
+        self.added, self.left = added, after
+
+    def written(self, contexts: ArrayContexts, tokens_BK: NDArray[np.int64]) -> Responses:
+        said = super().written(contexts, tokens_BK)
+        logprobs = said.logprobs_BK.copy()
+        logprobs[0] += self.added.get("sampler", 0.0)
+        return Responses(said.tokens_BK, said.roles_BK, logprobs)
+
+    def logprobs(self, contexts: ArrayContexts, responses: Responses) -> tuple[torch.Tensor, torch.Tensor]:
+        self.left -= 1
+        both = super().logprobs(contexts, responses)
+        more = [torch.zeros_like(values) for values in both]
+        for values, name in zip(more, ("logp", "entropy"), strict=True):
+            if self.left < 0:
+                values[0] = self.added.get(name, 0.0)
+        return both[0] + more[0], both[1] + more[1]
+
+
+def test_a_sampler_that_says_nan_is_null_in_the_row_and_found(tmp_path: Path) -> None:
+    train(tmp_path / "run", policy=Saying(sampler=np.nan))
+    assert [row["sampler_gap"] for row in metrics(tmp_path / "run")] == [None] * 6
+    assert "sampler_gap" in [finding.symptom for finding in examine(tmp_path / "run").findings]
+
+
+@pytest.mark.parametrize(
+    "added, shown",
+    [({"logp": np.nan}, "loss"), ({"entropy": np.nan}, "entropy"), ({"entropy": np.inf}, "entropy")],
+)
+@pytest.mark.parametrize("changes", [{}, {"entropy": 0.1}, {"epochs": 2}])
+def test_a_loss_that_is_no_number_takes_no_step(
+    added: dict[str, float], shown: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its gradient is finite, for what is added has none; the moments of Adam would move the weights too."""
+    config = with_config(**changes)
+    policy = Saying(after=2 if config.epochs == 1 else 2 * (config.epochs + 1), **added)
+    train(tmp_path / "run", config=config, policy=policy)
+    rows = metrics(tmp_path / "run")
+    assert [row["skipped_updates"] for row in rows] == [0] * 2 + [config.epochs] * 4
+    assert [row["step"] for row in rows if row["grad_norm"] is None and row[shown] is None] == [3, 4, 5, 6]
+    assert "not_finite" in [finding.symptom for finding in examine(tmp_path / "run").findings]
+    fresh = Saying()
+    train(tmp_path / "short", config=msgspec.structs.replace(config, steps=2), policy=fresh)
+    for name, weight in fresh.heads.state_dict().items():
+        assert torch.equal(weight, policy.heads.state_dict()[name]), name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -90,12 +91,12 @@ class Run:
                 advance(1)
 
     def log(self, step: int, **metrics: float | int | str) -> None:
-        """Append the row of a step; adds the seconds it took so far."""
+        """Append the row of a step; adds the seconds it took so far. What is not finite is null."""
         row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
         self._append(msgspec.json.encode(row) + b"\n")
         if self._board is not None:
             for name, value in row.items():
-                if isinstance(value, (int, float)) and name != "step":
+                if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
                     self._board.add_scalar(name, value, step)
 
     def _append(self, line: bytes) -> None:

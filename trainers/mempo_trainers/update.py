@@ -48,7 +48,8 @@ def update(
         L = policy loss + kl * KL(pi || reference) - entropy * H + value_weight * value loss
 
     With one epoch the old log-probs are the new ones, detached. Micro-batches share the denominators of the
-    whole, so how many there are changes nothing.
+    whole, so how many there are changes nothing. Where the loss is not finite no step is taken, though its
+    gradient may be: it is as little of the loss as the loss is a number.
     """
     parts = policy.batches(rollouts.contexts, rollouts.responses)
     weights_BK, kl_weights_BK = _weights(rollouts, config)
@@ -65,7 +66,8 @@ def update(
     for epoch in range(config.epochs):
         for rows in parts:
             loss, moved = _loss(policy, rollouts, batch, rows, config, step, told if epoch == 0 else {})
-            loss.backward()  # type: ignore[no-untyped-call]
+            one = loss.detach() * 0 + 1  # nan where the loss is not finite: so are then the gradients
+            loss.backward(one)  # type: ignore[no-untyped-call]
             stats.append(moved)
         norms.append(policy.update())
     moved = losses.pooled(stats)
@@ -142,5 +144,5 @@ def _loss(
         told[name] += float(parts[name].detach())
     if "sampler_gap" in told:
         gap = torch.where(weights > 0, (logp.detach() - torch.from_numpy(responses.logprobs_BK)).abs(), 0.0)
-        told["sampler_gap"] = max(told["sampler_gap"], float(gap.max()))
+        told["sampler_gap"] = float(np.maximum(told["sampler_gap"], gap.max().item()))  # nan stays
     return total, moved
