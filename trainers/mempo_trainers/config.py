@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Literal
+from contextlib import suppress
+from functools import cache
+from typing import Any, Literal, get_type_hints
 
+import msgspec
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
@@ -22,6 +24,12 @@ _CHOICES = {
 
 MOST_LEARNING = 1e4
 """No optimiser is of use beyond; far beyond, a step no longer fits into a float."""
+
+MOST = 1e9
+"""Of weights and bounds: beyond, products leave what a float32 holds."""
+
+MOST_WHOLE = 2**63 - 1
+"""Seeds and counts are written as whole numbers of 64 bits."""
 
 PPO_CREDITS = ("gae", "mempo", "placebo", "turn_level", "gigpo", "mempo_gain")
 """Estimators whose part beside the outcome can be added to GAE; "gae" alone is plain PPO."""
@@ -56,7 +64,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         checkpoint_every: Steps between checkpoints.
 
     Raises:
-        ConfigError: if a value is out of range.
+        ConfigError: if a value is of another type, or out of range.
     """
 
     algo: Literal["grpo", "ppo"] = "grpo"
@@ -83,6 +91,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint_every: int = 20
 
     def __post_init__(self) -> None:
+        for name, kind in _kinds().items():
+            _check_kind(name, getattr(self, name), kind)
         for name, choices in _CHOICES.items():
             lookup(dict.fromkeys(choices), getattr(self, name), name)
         make(self.credit, **self.credit_options)
@@ -93,22 +103,46 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.algo == "ppo" and self.dynamic_sampling:
             raise ConfigError(f"dynamic_sampling: wanted 0 with algo 'ppo', got {self.dynamic_sampling}")
         for name in ("steps", "questions", "rollouts", "epochs", "checkpoint_every"):
-            self._check(name, 1)
-        for name in ("seed", "dynamic_sampling", "entropy", "kl", "value_weight", "clip_low", "clip_high"):
+            self._check(name, 1, most=MOST_WHOLE)
+        for name in ("seed", "dynamic_sampling"):
+            self._check(name, 0, most=MOST_WHOLE)
+        for name in ("entropy", "kl", "value_weight", "clip_high"):
             self._check(name, 0)
-        for name in ("learning_rate", "max_grad_norm"):
-            self._check(name, 0, above=True)
-        if self.learning_rate > MOST_LEARNING:
-            raise ConfigError(f"learning_rate: wanted at most {MOST_LEARNING:g}, got {self.learning_rate:g}")
+        for name in ("clip_low", "lambda_round"):
+            self._check(name, 0, most=1)
+        self._check("learning_rate", 0, above=True, most=MOST_LEARNING)
+        self._check("max_grad_norm", 0, above=True)
         if self.dual_clip is not None:
             self._check("dual_clip", 1, above=True)
-        if not 0 <= self.lambda_round <= 1:
-            raise ConfigError(f"lambda_round: wanted 0 to 1, got {self.lambda_round}")
 
-    def _check(self, name: str, least: float, above: bool = False) -> None:
+    def _check(self, name: str, least: float, above: bool = False, most: float = MOST) -> None:
         value = getattr(self, name)
-        if not math.isfinite(value) or value < least or (above and value == least):
-            raise ConfigError(f"{name}: wanted {'more than' if above else 'at least'} {least}, got {value}")
+        if not value >= least or (above and value == least):
+            wanted = f"{'more than' if above else 'at least'} {least}"
+        elif not value <= most:
+            wanted = f"at most {most:g}"
+        else:
+            return
+        raise ConfigError(f"{name}: wanted {wanted}, got {_told(value)}")
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    """The type of each setting. Names to choose from are texts here, for `lookup` tells the nearest."""
+    return {**get_type_hints(Config), "algo": str}
+
+
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        wanted = str(error).replace("Expected", "wanted").replace("Number out of", "wanted a number in")
+        wanted = wanted.replace(" - at", " at").replace("$", name)
+        raise ConfigError(f"{name}: {wanted}; got {_told(value)}") from None
+
+
+def _told(value: Any) -> str:
+    return "one of many digits" if isinstance(value, int) and abs(value) > 2**64 else repr(value)[:100]
 
 
 def read_options(pairs: Sequence[str]) -> dict[str, str | float | bool]:
@@ -125,8 +159,10 @@ def read_options(pairs: Sequence[str]) -> dict[str, str | float | bool]:
 def _value(text: str) -> str | float | bool:
     if text in ("true", "false"):
         return text == "true"
+    with suppress(ValueError):
+        return int(text)
     try:
         number = float(text)
     except ValueError:
         return text
-    return int(number) if number.is_integer() else number
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
