@@ -16,7 +16,9 @@ from mempo_trainers.credit.data import ANSWER, CALL, MEM, NOT_GENERATED, THINK, 
 from mempo_trainers.losses import (
     PolicyStats,
     check_same,
+    entropy_bonus,
     kl,
+    kl_loss,
     policy_loss,
     sampler_weight,
     token_weights,
@@ -241,6 +243,49 @@ def test_wrong_options_are_refused() -> None:
             policy_loss(one, one, one, one, **options)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="wanted a clip above 0"):
         value_loss(one, one, one, one, clip=0.0)
+
+
+@pytest.mark.parametrize(
+    ("mask", "rollouts", "message"),
+    [
+        ([[1, 1]], torch.tensor([0]), "token weights wanted tensors, got list"),
+        (torch.ones(1, 2), None, "token weights wanted tensors, got NoneType"),
+        (np.ones((1, 2)), np.array([0]), "token weights wanted tensors, got ndarray, ndarray"),
+        (torch.ones(2, 2), torch.tensor([0, -1]), "rollouts as integers from 0, got torch.int64 from -1"),
+        (torch.ones(2, 2), torch.tensor([0.5, 1.0]), "integers from 0, got torch.float32 from 0.5"),
+        (torch.ones(2, 2), torch.tensor([True, False]), "integers from 0, got torch.bool from False"),
+        (torch.ones(0, 2), torch.zeros(0), "integers from 0, got torch.float32: number"),
+        (torch.ones(2), torch.tensor([0, 1]), r"wanted a mask \(B, K\)"),
+    ],
+)
+def test_what_are_no_tokens_or_no_rollouts_is_refused(mask: Any, rollouts: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        token_weights(mask, rollouts, "token-mean")
+
+
+@pytest.mark.parametrize("most", [0.5, 8.0, math.nan, True, "8"])
+def test_a_number_of_tokens_is_whole(most: Any) -> None:
+    with pytest.raises(ConfigError, match=f"wanted max_tokens.*got {most} with"):
+        token_weights(torch.ones(1, 1), torch.tensor([0]), NORM, most)
+
+
+def test_losses_of_what_are_no_tensors_or_of_other_shapes_are_refused() -> None:
+    one: Any = torch.ones(1, 2)
+    for wrong in ([[0.0, 0.0]], None, np.zeros((1, 2))):
+        for loss in (
+            lambda x: policy_loss(x, one, one, one),
+            lambda x: value_loss(one, x, x, one),
+            lambda x: sampler_weight(x, x, one),
+            lambda x: check_same(one, x, one, atol=1.0, what="x"),
+            lambda x: kl_loss(one, x, one, "k1"),
+            lambda x: entropy_bonus(x, one),
+        ):
+            with pytest.raises(ConfigError, match="a loss wanted tensors, got"):
+                loss(wrong)
+    with pytest.raises(ConfigError, match=r"one shape, got \(1, 2\) and \(2,\)"):
+        kl(one, torch.ones(2), "k1")
+    with pytest.raises(ConfigError, match=r"above 0 .or None., got nan"):
+        value_loss(one, one, one, one, clip=math.nan)
 
 
 def test_sampler_weight_by_hand() -> None:

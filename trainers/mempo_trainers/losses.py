@@ -32,6 +32,8 @@ KL_MOST = 10.0
 SAMPLER_MOST = 2.0
 """The most that a token sampled by another engine may weigh."""
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 class PolicyStats(Struct, frozen=True):
     """How far a policy has moved from the one that sampled, over the tokens that have a loss.
@@ -79,19 +81,27 @@ def token_weights(mask_BK: Tensor, rollout_B: Tensor, mode: str, max_tokens: int
         Weights (B, K), 0 where the mask is.
 
     Raises:
-        ConfigError: if the mode is unknown, or `max_tokens` is missing or of no use.
+        ConfigError: if the mode is unknown, `max_tokens` is missing or of no use, or what came is no mask or
+            no numbers of rollouts.
     """
     weigh = lookup(AGGREGATIONS, mode, "aggregation")
     most = 1 if max_tokens is None else max_tokens
-    if (max_tokens is not None) != (mode == "seq-mean-token-sum-norm") or most < 1:
+    whole = isinstance(most, int) and not isinstance(most, bool) and most >= 1
+    if (max_tokens is not None) != (mode == "seq-mean-token-sum-norm") or not whole:
         raise ConfigError(
             "wanted max_tokens, how many a rollout may have, with aggregation 'seq-mean-token-sum-norm' and "
             f"None with the others, got {max_tokens} with {mode!r}"
         )
+    _tensors("token weights", mask_BK, rollout_B)
     if mask_BK.ndim != 2 or rollout_B.shape != mask_BK.shape[:1]:
         raise ConfigError(
             f"token weights: wanted a mask (B, K) and a rollout for each of its B segments, got shapes "
             f"{tuple(mask_BK.shape)} and {tuple(rollout_B.shape)}"
+        )
+    if rollout_B.dtype not in _INTEGERS or (len(rollout_B) and rollout_B.min() < 0):
+        least = f" from {rollout_B.min().item()}" if len(rollout_B) else ""
+        raise ConfigError(
+            f"token weights: wanted rollouts as integers from 0, got {rollout_B.dtype}{least}: number them so"
         )
     mask_BK = mask_BK.bool()
     tokens_B = mask_BK.sum(1)
@@ -179,8 +189,8 @@ def policy_loss(
 
 def sampler_weight(old_logprobs_BK: Tensor, sampler_logprobs_BK: Tensor, weights_BK: Tensor) -> Tensor:
     """min(exp(logp_old - logp_sampler), 2), detached: truncated importance sampling of each token."""
-    old_BK, sampler_BK = _live(weights_BK, old_logprobs_BK.detach(), sampler_logprobs_BK.detach())
-    return (old_BK - sampler_BK).clamp(max=LOG_RATIO).exp().clamp(max=SAMPLER_MOST)
+    old_BK, sampler_BK = _live(weights_BK, old_logprobs_BK, sampler_logprobs_BK)
+    return (old_BK - sampler_BK).detach().clamp(max=LOG_RATIO).exp().clamp(max=SAMPLER_MOST)
 
 
 def value_loss(
@@ -202,9 +212,10 @@ def value_loss(
         weights_BK: From `token_weights`.
         clip: How far a value may move in one update, in units of the return; None for no bound.
     """
-    if clip is not None and clip <= 0:
+    if clip is not None and not clip > 0:
         raise ConfigError(f"value loss: wanted a clip above 0 (or None), got {clip}")
-    v_BK, old_BK, g_BK = _live(weights_BK, values_BK, old_values_BK.detach(), returns_BK.detach())
+    v_BK, old_BK, g_BK = _live(weights_BK, values_BK, old_values_BK, returns_BK)
+    old_BK, g_BK = old_BK.detach(), g_BK.detach()
     error_BK = (v_BK - g_BK).square()
     if clip is not None:
         near_BK = torch.minimum(torch.maximum(v_BK, old_BK - clip), old_BK + clip)
@@ -241,7 +252,12 @@ def kl(logprobs: Tensor, ref_logprobs: Tensor, kind: str) -> Tensor:
         ref_logprobs: Under the reference, the same shape; never a gradient.
         kind: One of `KLS`.
     """
-    return lookup(KLS, kind, "KL estimator")(ref_logprobs.detach() - logprobs)
+    estimate = lookup(KLS, kind, "KL estimator")
+    _tensors("a KL estimate", logprobs, ref_logprobs)
+    if logprobs.shape != ref_logprobs.shape:
+        shapes = f"{tuple(logprobs.shape)} and {tuple(ref_logprobs.shape)}"
+        raise ConfigError(f"a KL estimate wanted log-probs of one shape, got {shapes}")
+    return estimate(ref_logprobs.detach() - logprobs)
 
 
 def _low_var_kl(log_r: Tensor) -> Tensor:
@@ -289,8 +305,8 @@ def check_same(logprobs_BK: Tensor, others_BK: Tensor, weights_BK: Tensor, *, at
     Raises:
         ConfigError: with the largest difference and where it is.
     """
-    ours_BK, others_BK = _live(weights_BK, logprobs_BK.detach(), others_BK.detach())
-    far_BK = (ours_BK - others_BK).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+    ours_BK, others_BK = _live(weights_BK, logprobs_BK, others_BK)
+    far_BK = (ours_BK - others_BK).detach().abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
     if far_BK.numel() and not far_BK.max() <= atol:
         segment, token = divmod(int(far_BK.argmax()), far_BK.shape[1])
         raise ConfigError(
@@ -324,8 +340,15 @@ def _stats(live_BK: Tensor, ratio_BK: Tensor, clipped_BK: Tensor, dual_BK: Tenso
 
 def _live(weights_BK: Tensor, *tensors_BK: Tensor) -> tuple[Tensor, ...]:
     """The tensors with 0 where the weight is 0: no gradient comes back from there, not even nan times 0."""
+    _tensors("a loss", weights_BK, *tensors_BK)
     shapes = [tuple(tensor.shape) for tensor in (weights_BK, *tensors_BK)]
     if len(set(shapes)) > 1:
         raise ConfigError(f"a loss wanted tensors of one shape (B, K), got {', '.join(map(str, shapes))}")
     live_BK = weights_BK > 0
     return tuple(torch.where(live_BK, tensor, torch.zeros_like(tensor)) for tensor in tensors_BK)
+
+
+def _tensors(what: str, *given: object) -> None:
+    wrong = [type(value).__name__ for value in given if not isinstance(value, Tensor)]
+    if wrong:
+        raise ConfigError(f"{what} wanted tensors, got {', '.join(wrong)}")
