@@ -174,7 +174,8 @@ def test_a_damaged_stage_is_named(runs: list[Path], done: Path, tmp_path: Path) 
     [
         (["--forks", "7"], "forks: wanted at least 8, got 7"),
         (["--questions", "1"], "questions: wanted at least 2, got 1"),
-        (["--seed", "-1"], "seed: wanted at least 0, got -1"),
+        (["--seed", "-1"], "seed: wanted 0 to 4611686018427387904, got -1"),
+        (["--seed", str(2**70)], f"seed: wanted 0 to 4611686018427387904, got {2**70}"),
         (["--run", "nowhere"], "wanted a training run, found none"),
     ],
 )
@@ -184,6 +185,28 @@ def test_misuse_leaves_nothing(
     assert main(["credit", "lab", *args, "--out", str(tmp_path / "lab")]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "lab").exists()
+
+
+def test_where_nothing_can_be_written_nothing_is_measured(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: Any) -> Stage:
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(lab_module, "measure_stage", never)
+    (tmp_path / "file").write_text("a file")
+    assert main(["credit", "lab", *told(runs), *SMALL, "--out", str(tmp_path / "file" / "lab")]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and str(tmp_path / "file") in err
+    # and a run that is none, after one that is, is found before the first one's forks are played
+    out = tmp_path / "lab"
+    assert main(["credit", "lab", *told([runs[0], tmp_path]), *SMALL, "--out", str(out)]) == 2
+    assert "wanted a training run, found none" in capsys.readouterr().err and not out.exists()
+
+
+def test_the_greatest_seed_is_one(runs: list[Path], tmp_path: Path) -> None:
+    plan = Plan(questions=2, rollouts=2, forks=8, seed=2**62)
+    assert lab_module.run_lab(plan, runs[:1], tmp_path).plan == plan
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:

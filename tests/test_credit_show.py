@@ -147,6 +147,18 @@ def test_a_row_of_another_length_is_refused() -> None:
         by_hand(rows={"a": (1.0, 2.0)})
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_advantages_that_are_no_numbers_are_refused(value: float) -> None:
+    """Nothing can be drawn of them, in a terminal or on a page."""
+    with pytest.raises(ConfigError, match=rf"a: wanted finite advantages, got {value} for decision 2"):
+        by_hand(rows={"a": (1.0, value, 0.0, 0.0, 0.0)})
+
+
+def test_a_rollout_without_decisions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a rollout: wanted at least one decision, got none"):
+        by_hand(decisions=(), rows={"a": ()})
+
+
 # --- The terminal -------------------------------------------------------------------------------------------
 
 
@@ -203,6 +215,8 @@ def test_piped_output_is_plain(run: Path) -> None:
     ("args", "message"),
     [
         (["--question", "6"], "--question: wanted 0 to 5, got 6"),
+        (["--seed", "-1"], "seed: wanted 0 to 4611686018427387904, got -1"),
+        (["--seed", str(2**70)], f"seed: wanted 0 to 4611686018427387904, got {2**70}"),
         (["--reference", "grop"], "unknown estimator 'grop': did you mean 'grpo'?"),
     ],
 )

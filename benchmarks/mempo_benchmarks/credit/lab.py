@@ -27,11 +27,13 @@ def run_lab(plan: Plan, runs: Sequence[Path], out: Path) -> Lab:
 
     Raises:
         ResultsError: if a folder holds no toy run, or `out` holds stages of another plan or another run.
+        OSError: if nothing can be written there; before anything is measured.
     """
-    stages = []
-    for name, folder in (named(runs) if runs else _trained(plan, out)).items():
-        task, config, policy = restore(folder)
-        trained = (file_digest(folder / part) for part in (SETTINGS, CHECKPOINT))
+    folders, stages = named(runs) if runs else _trained(plan, out), []
+    restored = {name: restore(folder) for name, folder in folders.items()}
+    (out / "stages").mkdir(parents=True, exist_ok=True)  # fails before the forks, not after them
+    for name, (task, config, policy) in restored.items():
+        trained = (file_digest(folders[name] / part) for part in (SETTINGS, CHECKPOINT))
         mark = digest(msgspec.json.encode([FORMAT, plan]), *trained)
         file = out / "stages" / f"{name}.json"
         stage = _read(file, mark)

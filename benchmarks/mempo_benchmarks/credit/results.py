@@ -16,6 +16,9 @@ LEAST = 0.5
 USEFUL = (0.1, 0.8)
 """Mean success between which there is something to measure."""
 
+MOST_SEED = 2**62
+"""Seeds up to here, and those that are counted on from them, are whole numbers of 64 bits."""
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """How much is measured.
@@ -33,9 +36,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in {"questions": 2, "rollouts": 2, "forks": 8, "seed": 0}.items():
+        for name, least in {"questions": 2, "rollouts": 2, "forks": 8}.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}: wanted at least {least}, got {getattr(self, name)}")
+        check_seed(self.seed)
+
+
+def check_seed(seed: int) -> None:
+    """ConfigError for a seed that is out of range."""
+    if not 0 <= seed <= MOST_SEED:
+        raise ConfigError(f"seed: wanted 0 to {MOST_SEED}, got {seed}")
 
 
 class Row(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import numpy as np
 
 from mempo_benchmarks.credit.batch import Batch, play_batch, states_of
 from mempo_benchmarks.credit.estimators import Advantages, advantages, rows, with_critic
+from mempo_benchmarks.credit.results import check_seed
 from mempo_benchmarks.credit.strips import Decision, Strips
 from mempo_env.arrays.layout import SEARCH
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
@@ -38,7 +39,11 @@ def toy_strips(
         question: Only the rollouts of this group, from 0.
         seed: Of all random numbers.
         name: Of the run, for the title.
+
+    Raises:
+        ConfigError: if there is no such estimator or question, or the seed is out of range.
     """
+    check_seed(seed)
     lookup(rows(), reference, "estimator")
     if question is not None and not 0 <= question < config.questions:
         raise ConfigError(f"--question: wanted 0 to {config.questions - 1}, got {question}")

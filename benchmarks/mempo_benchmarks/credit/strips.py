@@ -5,6 +5,7 @@ An array policy decides on facts, searches and answers; a language model on toke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -40,7 +41,7 @@ class Strips(Struct, frozen=True):
         about: For some of them what they are.
 
     Raises:
-        ConfigError: if a row has not as many numbers as there are decisions.
+        ConfigError: if there are no decisions, or a row has not a finite number for each.
     """
 
     title: str
@@ -51,10 +52,18 @@ class Strips(Struct, frozen=True):
     about: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
+        if not self.decisions:
+            raise ConfigError(f"{self.title}: wanted at least one decision, got none")
         for name, values in self.rows.items():
             if len(values) != len(self.decisions):
                 wanted = f"an advantage for each of {len(self.decisions)} decisions"
                 raise ConfigError(f"{name}: wanted {wanted}, got {len(values)}")
+            wild = next((k for k, value in enumerate(values) if not math.isfinite(value)), None)
+            if wild is not None:
+                raise ConfigError(
+                    f"{name}: wanted finite advantages, got {values[wild]} for decision {wild + 1}; look for "
+                    "log-probs of -inf and weights that are not finite"
+                )
 
 
 def against(strips: Strips, reference: str) -> dict[str, Flags]:
