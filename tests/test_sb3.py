@@ -140,6 +140,10 @@ def test_the_command_trains_and_says_how_well(tmp_path: Path, capsys: pytest.Cap
     assert len(rows(tmp_path / "run")) == 1
 
 
+def test_the_largest_seed_is_taken(tmp_path: Path) -> None:
+    assert train(tmp_path / "run", steps=1, seed=2**32 - 1)["episodes"] == 512
+
+
 def test_an_untrained_model_does_not_succeed() -> None:
     assert evaluate(make_model(1, 0), 1, 0, episodes=64)["success"] < 0.1
 
@@ -155,8 +159,12 @@ def test_a_folder_of_another_run_is_left_as_it_is(tmp_path: Path) -> None:
 def test_no_step_at_all_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="steps: wanted at least 1, got 0"):
         train(tmp_path / "run", steps=0)
-    with pytest.raises(ConfigError, match="objectives"):
-        train(tmp_path / "run", objectives=0)
+    for objectives in (0, 201):
+        with pytest.raises(ConfigError, match="objectives"):
+            train(tmp_path / "run", objectives=objectives)
+    for seed in (-1, 2**32, 2**40):
+        with pytest.raises(ConfigError, match=f"seed: wanted 0 to 4294967295, got {seed}"):
+            train(tmp_path / "run", seed=seed)
     assert not (tmp_path / "run").exists()
 
 

@@ -443,6 +443,12 @@ def test_a_place_that_can_not_be_written_is_one_line(
         (("--kl", "-1"), "kl: wanted at least 0"),
         (("--objectives", "0"), "objectives: wanted"),
         (("--capacity", "0"), "capacity"),
+        (("--capacity", "10001"), "capacity: wanted at most 10,000, got 10,001"),
+        (("--max-rounds", "1000000000"), "max_rounds: wanted at most 10,000"),
+        (("--objectives", "1000000"), "objectives: wanted at most the 600 questions of 'train'"),
+        (("--objectives", "201"), "objectives: wanted at most the 200 questions of 'test'"),
+        (("--credit", "placebo", "--option", "seed=-1"), "seed: wanted"),
+        (("--seed", str(2**63)), "seed: wanted at most"),
         (("--noise", "2"), "noise"),
     ],
 )  # fmt: skip

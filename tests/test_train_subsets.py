@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mempo_env.errors import ConfigError
 from mempo_trainers.policies.subsets import log_probs, log_ways, sample
 
 FREE = settings(deadline=None)
@@ -132,6 +133,24 @@ def test_never_more_than_fits_and_nothing_masked_is_sampled(
     assert kept.shape == (50, len(mask)) and kept.dtype == torch.int64
     assert (kept.sum(1) <= capacity).all()
     assert not kept[:, ~mask].any()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e9, 1e20, 1e37])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_nothing_masked_is_kept_however_large_the_scores(size: float, sign: int) -> None:
+    logits = torch.full((200, 6), sign * size)
+    mask = torch.tensor([True, False, True, False, True, False]).expand(200, -1)
+    kept = sample(logits, mask, 2, torch.Generator().manual_seed(0))
+    assert not kept[~mask].any() and (kept.sum(1) <= 2).all()
+    logp, entropy = log_probs(logits, mask, kept, 2)
+    assert (logp[~mask] == 0).all() and (entropy[~mask] == 0).all()
+
+
+@pytest.mark.parametrize("kept, told", [([1, 1, 0, 1], "got 3 in a row"), ([0, 0, 1, 0], "and 1 masked")])
+def test_a_set_that_no_policy_keeps_is_refused(kept: list[int], told: str) -> None:
+    mask = torch.tensor([[True, True, False, True]])
+    with pytest.raises(ConfigError, match=f"wanted at most 2 in a row, none of them masked.*{told}"):
+        log_probs(torch.zeros(1, 4), mask, torch.tensor([kept]), 2)
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 4])

@@ -9,9 +9,21 @@ from gymnasium.spaces import Box, MultiDiscrete, Space
 from msgspec import Struct
 
 from mempo_env.arguments import at_least_one
+from mempo_env.errors import ConfigError
+
+MOST = 10_000
+"""Of each size, and of the rounds of an episode: beyond, nothing fits into memory or ends."""
 
 SEARCH, ANSWER = 0, 1
 """The two operations."""
+
+
+def sized(name: str, value: Any) -> int:
+    """The value as an int, or a ConfigError if it is no whole number from 1 to `MOST`."""
+    size = at_least_one(name, value)
+    if size > MOST:
+        raise ConfigError(f"{name}: wanted at most {MOST:,}, got {size:,}")
+    return size
 
 
 class Features(NamedTuple):
@@ -75,9 +87,9 @@ class Layout(Struct, frozen=True):
     hops: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse a size below 1 with a ConfigError."""
+        """Refuse a size below 1 or above `MOST` with a ConfigError."""
         for name in self.__struct_fields__:
-            at_least_one(name, getattr(self, name))
+            sized(name, getattr(self, name))
 
     @property
     def view(self) -> int:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from mempo_env import rewards
 from mempo_env.arguments import at_least_one, probability
 from mempo_env.arrays.facts import ToySpec
-from mempo_env.arrays.layout import Layout
+from mempo_env.arrays.layout import Layout, sized
 from mempo_env.arrays.world import World, make_world
 from mempo_env.errors import ConfigError
 from mempo_env.rewards import RewardConfig
@@ -40,17 +40,17 @@ def make_task(
     """Check the arguments and make the world."""
     world = make_world(ToySpec(questions, facts, hops, world_seed))
     needed = at_least_one("objectives", objectives) * hops
-    layout = Layout(objectives, needed + 2 if capacity is None else capacity, facts, hops)
     available = len(world.questions.split(split))
     if objectives > available:
         raise ConfigError(
             f"objectives: wanted at most the {available} questions of {split!r}, got {objectives}"
         )
+    layout = Layout(objectives, needed + 2 if capacity is None else capacity, facts, hops)
     return Task(
         world=world,
         layout=layout,
         split=split,
-        max_rounds=max(4, 2 * needed) if max_rounds is None else at_least_one("max_rounds", max_rounds),
+        max_rounds=max(4, 2 * needed) if max_rounds is None else sized("max_rounds", max_rounds),
         reward=rewards.preset(reward),
         retriever_noise=probability("retriever_noise", retriever_noise),
     )

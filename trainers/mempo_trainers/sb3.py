@@ -17,6 +17,9 @@ ENVIRONMENTS, ROUNDS = 16, 64
 PPO_SETTINGS: dict[str, Any] = {"learning_rate": 3e-3, "batch_size": 256, "n_epochs": 10, "gamma": 1.0}
 """What is not Stable-Baselines3's own default. Nothing is discounted: a round is no delay, it is work."""
 
+SEEDS = 2**32
+"""Stable-Baselines3 seeds numpy's global generator, which takes no more."""
+
 EPISODES = 512
 """Episodes of the test split that the trained policy is judged by."""
 
@@ -85,17 +88,23 @@ def train(out: Path, *, objectives: int = 1, steps: int = 32, seed: int = 0) -> 
 
     Raises:
         MissingExtra: without stable-baselines3.
+        ConfigError: for no steps, a seed that numpy's global generator does not take, or more objectives than
+            there are questions in a split.
         ResultsError: if the folder holds another run.
     """
     import msgspec
     import numpy as np
 
+    from mempo_env.arrays.vector import SearchQAArrayVectorEnv
     from mempo_env.files import atomic_file
     from mempo_trainers.run import Run
     from mempo_trainers.threads import one_thread
 
     if steps < 1:
         raise ConfigError(f"steps: wanted at least 1, got {steps}")
+    if not 0 <= seed < SEEDS:
+        raise ConfigError(f"seed: wanted 0 to {SEEDS - 1}, got {seed}")
+    SearchQAArrayVectorEnv(1, objectives=objectives, split="test")  # refuses more than can be tested
     sizes = {"environments": ENVIRONMENTS, "rounds": ROUNDS}
     config = {"algo": "sb3-ppo", "seed": seed, "steps": steps, **sizes, **PPO_SETTINGS}
     with one_thread():

@@ -152,6 +152,7 @@ def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str,
     from mempo_trainers.ppo import ppo
 
     policy = task.make_policy(config)
+    task.envs(1, "test")  # has fewer questions than the training split; refused before anything is trained
     draw = ToyDraw(policy, task, config.rollouts, config.seed)
     settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
     with one_thread(), Run(out, settings, board) as run:

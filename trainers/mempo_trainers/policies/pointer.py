@@ -23,7 +23,7 @@ from mempo_trainers.policies.subsets import log_probs, sample
 FLOOR = 1e-3
 """Least probability of an answer when memories are scored: what is absent is not impossible."""
 
-_NEVER = -1e9
+_NEVER = float(torch.finfo(torch.float32).min)  # not -inf: rows without any choice are uniform
 
 
 class ArrayContexts(Struct, frozen=True, eq=False):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
-_NEVER = -1e9
+from mempo_env.errors import ConfigError
+
+_NEVER = -torch.inf
 
 
 def log_ways(logits_BV: torch.Tensor, capacity: int) -> torch.Tensor:
@@ -52,7 +54,16 @@ def log_probs(
 
     They sum to the log-prob of the set, which is that of independent coins given at most `capacity` heads,
     so the order of the slots does not matter.
+
+    Raises:
+        ConfigError: if more are kept than the capacity, or one that is masked: that has no probability.
     """
+    most, masked = int(kept_BV.sum(1).max()) if len(kept_BV) else 0, kept_BV.bool() & ~mask_BV
+    if most > capacity or masked.any():
+        raise ConfigError(
+            f"kept slots: wanted at most {capacity} in a row, none of them masked, got {most} in a row and "
+            f"{int(masked.sum())} masked"
+        )
     logits = torch.where(mask_BV, logits_BV, _NEVER)
     ways = log_ways(logits, capacity)
     left = capacity - kept_BV.cumsum(1) + kept_BV  # places free before each decision
