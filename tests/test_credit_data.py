@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from credit_help import episodes, pack
 from mempo_env.errors import ConfigError
 from mempo_trainers.credit import Trajectories, make
 from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
+from mempo_trainers.credit.memory import memory_rewards
+from mempo_trainers.credit.turn import gains
 
 NAN, INF = float("nan"), float("inf")
 
@@ -110,3 +113,55 @@ def test_no_rollouts_no_rounds_and_no_tokens_are_arrays_too() -> None:
 
 def vars_of(data: Trajectories) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(data).items() if value is not None}
+
+
+# --- Scores of some objectives only, and of probability 0 ---------------------------------------------------
+
+
+def two_objectives(first: float, base: float) -> Trajectories:
+    """Two rollouts of 2 rounds; in rollout 0 the second objective was scored on one side only."""
+    scores = {
+        "memory_logp_RJ": [[NAN, NAN], [first, -0.25], [NAN, NAN], [-2.0, -1.0]],
+        "history_logp_RJ": [[NAN, NAN], [base, NAN], [NAN, NAN], [-1.0, -1.0]],
+        "seen_logp_RJ": [[first, NAN], [base, NAN], [-1.0, -1.0], [-1.0, -1.0]],
+    }
+    return Trajectories(
+        question_N=np.zeros(2, int),
+        outcome_N=np.zeros(2),
+        shaping_N=np.zeros(2),
+        masked_N=np.zeros(2, bool),
+        rollout_R=np.array([0, 0, 1, 1]),
+        number_R=np.array([1, 2, 1, 2]),
+        round_B=np.arange(4),
+        roles_BK=np.array([[CALL, 0], [MEM, ANSWER]] * 2, np.int8),
+        prior_logp_NJ=np.array([[base, -0.5], [-2.0, -1.0]]),
+        **{name: np.array(score) for name, score in scores.items()},
+    )
+
+
+P = {"arithmetic": math.exp, "geometric": math.exp, "log": float}
+
+
+@pytest.mark.parametrize("objectives", P)
+def test_an_objective_scored_on_one_side_only_counts_on_neither(objectives: str) -> None:
+    """Rollout 0 has one objective on both sides; rollout 1 has both, one of which stays at -1."""
+    data, p = two_objectives(-0.5, -1.5), P[objectives]
+    memory_R, base_R, scored_R = memory_rewards(data, objectives)
+    assert scored_R.tolist() == [False, True, False, True]
+    both = {"arithmetic": (p(-2) + p(-1)) / 2, "geometric": p(-1.5), "log": -1.5}[objectives]
+    assert memory_R[scored_R] - base_R[scored_R] == pytest.approx([p(-0.5) - p(-1.5), both - p(-1)])
+    # Round 1 of each: what was seen against the question alone.
+    gain_R = gains(data, objectives)
+    assert gain_R[[0, 2]] == pytest.approx([p(-0.5) - p(-1.5), p(-1) - both])
+
+
+@pytest.mark.parametrize("name", ["mempo", "placebo", "spread", "igpo", "mempo_gain"])
+def test_a_probability_of_zero_has_no_log(name: str) -> None:
+    for data in (two_objectives(-INF, -1.0), two_objectives(-1.0, -INF), two_objectives(-INF, -INF)):
+        with pytest.raises(ConfigError, match="'log': wanted finite log-probs, got a score of -inf in row"):
+            make(name, objectives="log")(data)
+        masked = msgspec.structs.replace(data, masked_N=np.array([True, False]))
+        assert np.isfinite(make(name, objectives="log")(masked).advantages_BK).all()
+        if name != "mempo_gain":  # which is always in nats
+            for objectives in ("arithmetic", "geometric"):
+                assert np.isfinite(make(name, objectives=objectives)(data).advantages_BK).all()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from msgspec import Struct
 
-from mempo_env.errors import lookup
+from mempo_env.errors import ConfigError, lookup
 from mempo_env.files import digest
 from mempo_trainers.credit.data import Flags, Floats, Ints, Trajectories
 from mempo_trainers.credit.normalise import EPS, FLOOR, joint, standardise, statistics
@@ -68,7 +68,8 @@ def memory_rewards(
         r_{i,t}  = P(Z | q, mem_t) - P(Z | q, s_<t),  t = 2..T_i
 
     Several objectives are scored alone and averaged as `objectives` says; an objective with NaN on either
-    side counts on neither. Rounds that are masked or not scored at all have none.
+    side counts on neither. Rounds that are masked or not scored at all have none. Under "log" no score of a
+    pooled round may be -inf: ConfigError.
     """
     average = lookup(OBJECTIVES, objectives, "mean over objectives")
     lookup(BASELINES, baseline, "baseline")
@@ -85,7 +86,20 @@ def memory_rewards(
     scored_R = counted_RJ.any(axis=1) & (trajectories.number_R >= 2)
     scored_R &= ~trajectories.masked_N[trajectories.rollout_R]
     base_R = np.zeros(len(scored_R)) if baseline == "none" else average(base_RJ, counted_RJ)
-    return average(memory_RJ, counted_RJ), base_R, scored_R
+    memory_R = average(memory_RJ, counted_RJ)
+    check_finite(scored_R, memory_R, base_R)
+    return memory_R, base_R, scored_R
+
+
+def check_finite(scored_R: Flags, *means_R: Floats) -> None:
+    """ConfigError where a scored round has no finite mean: a probability of 0 has no log."""
+    for mean_R in means_R:
+        wrong = np.flatnonzero(scored_R & ~np.isfinite(mean_R))
+        if wrong.size:
+            raise ConfigError(
+                f"objectives 'log': wanted finite log-probs, got a score of {mean_R[wrong[0]]} in row "
+                f"{wrong[0]} of the rounds: 'arithmetic' and 'geometric' take probabilities of 0"
+            )
 
 
 def memory_term(
@@ -106,7 +120,7 @@ def memory_term(
         pooled_R &= (trajectories.outcome_N > 0)[trajectories.rollout_R]
     question_R = trajectories.question_N[trajectories.rollout_R]
     pool_R = question_R if pool == "all" else joint(question_R, trajectories.number_R)
-    reward_R = np.where(pooled_R, memory_R - base_R, 0.0)
+    reward_R = np.subtract(memory_R, base_R, out=np.zeros_like(memory_R), where=pooled_R)
     found = statistics(reward_R, pool_R, pooled_R, ddof)
     alive_R = pooled_R & (found.count_X > 1) & (found.std_X >= floor)
     questions = len(np.unique(trajectories.question_N[~trajectories.masked_N]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mempo_trainers.credit.data import Floats, Trajectories
-from mempo_trainers.credit.memory import OBJECTIVES
+from mempo_trainers.credit.memory import OBJECTIVES, check_finite
 from mempo_trainers.credit.normalise import EPS, FLOOR, joint, standardise, statistics
 from mempo_trainers.credit.outcome import outcome
 from mempo_trainers.credit.result import Credit, paint
@@ -97,9 +97,11 @@ def igpo(
 
 
 def gains(trajectories: Trajectories, objectives: str) -> Floats:
-    """P(Z | q, s_<=t) - P(Z | q, s_<t) of each round, (R,); NaN where one of them was not scored.
+    """P(Z | q, s_<=t) - P(Z | q, s_<t) of each round, (R,).
 
-    Nothing comes before round 1, so P(Z | q) stands there where the history was not scored.
+    An objective with NaN on either side counts on neither; a round without any, or masked, has NaN. Nothing
+    comes before round 1, so P(Z | q) stands there where the history was not scored. Under "log" no score of
+    the others may be -inf: ConfigError.
     """
     seen_RJ, history_RJ = trajectories.need("seen_logp_RJ", "history_logp_RJ")
     if trajectories.prior_logp_NJ is not None:
@@ -107,8 +109,11 @@ def gains(trajectories: Trajectories, objectives: str) -> Floats:
         history_RJ = np.where(bare_RJ, trajectories.prior_logp_NJ[trajectories.rollout_R], history_RJ)
     average = OBJECTIVES[objectives]
     counted_RJ = ~(np.isnan(seen_RJ) | np.isnan(history_RJ))
-    gain_R = average(seen_RJ, counted_RJ) - average(history_RJ, counted_RJ)
-    return np.where(counted_RJ.any(axis=1), gain_R, np.nan)
+    seen_R, history_R = average(seen_RJ, counted_RJ), average(history_RJ, counted_RJ)
+    scored_R = counted_RJ.any(axis=1) & ~trajectories.masked_N[trajectories.rollout_R]
+    check_finite(scored_R, seen_R, history_R)
+    gain_R: Floats = np.subtract(seen_R, history_R, out=np.full(len(scored_R), np.nan), where=scored_R)
+    return gain_R
 
 
 def _credit(trajectories: Trajectories, turn_R: Floats, ddof: int, eps: float) -> Credit:
