@@ -84,7 +84,8 @@ class SearchQAArrayEnv(gym.Env[Floats32, Ints]):
         split: "train", "dev" or "test"; no name is in two of them.
         max_rounds: Rounds allowed; None: the larger of 4 and 2 x objectives x hops.
         reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
-        retriever_noise: Probability with which a search shows a random article.
+        retriever_noise: Probability with which a search shows a random article instead, of the whole world:
+            of the other splits, too. With noise what is tested on is therefore not unseen, only unasked.
         render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
 
     ## Version History
