@@ -377,9 +377,39 @@ def flipped(run: Path) -> None:
     (run / CHECKPOINT).write_bytes(bytes(whole))
 
 
+def changed(run: Path, **parts: object) -> None:
+    state = torch.load(run / CHECKPOINT, weights_only=True)
+    torch.save({**state, **parts}, run / CHECKPOINT)
+
+
 def of_another_policy(run: Path) -> None:
-    other = Toy(policy="tabular").make_policy(CONFIG).state_dict()
-    torch.save({"format": 1, "step": 5, "policy": other}, run / CHECKPOINT)
+    changed(run, policy=Toy(policy="tabular").make_policy(CONFIG).state_dict())
+
+
+def of_another_run(run: Path) -> None:
+    """Of the same policy, after as many steps."""
+    other = run.parent / "other"
+    train(other, Toy(objectives=1), Config(steps=5, questions=2, rollouts=2, seed=1))
+    shutil.copy(other / CHECKPOINT, run / CHECKPOINT)
+
+
+def of_nobody_knows_what(run: Path) -> None:
+    """As checkpoints were before they told their settings."""
+    state = torch.load(run / CHECKPOINT, weights_only=True)
+    del state["settings"]
+    torch.save(state, run / CHECKPOINT)
+
+
+def no_numbers(run: Path) -> None:
+    policy = torch.load(run / CHECKPOINT, weights_only=True)["policy"]
+    policy["heads"]["keep.hidden.weight"][0, 0] = torch.nan
+    changed(run, policy=policy)
+
+
+def no_moments(run: Path) -> None:
+    policy = torch.load(run / CHECKPOINT, weights_only=True)["policy"]
+    policy["optimizer"]["state"][0]["exp_avg"].fill_(torch.inf)
+    changed(run, policy=policy)
 
 
 def without_policy(run: Path) -> None:
@@ -387,8 +417,7 @@ def without_policy(run: Path) -> None:
 
 
 def no_number(run: Path) -> None:
-    state = torch.load(run / CHECKPOINT, weights_only=True)
-    torch.save({**state, "step": "many"}, run / CHECKPOINT)
+    changed(run, step="many")
 
 
 class _Code:
@@ -400,9 +429,13 @@ def code(run: Path) -> None:
     torch.save({"format": 1, "step": 5, "policy": _Code()}, run / CHECKPOINT)
 
 
-@pytest.mark.parametrize(
-    "damage", [no_zip, nothing, truncated, flipped, of_another_policy, without_policy, no_number, code]
+DAMAGES = (
+    *(no_zip, nothing, truncated, flipped, of_another_policy, of_another_run, of_nobody_knows_what),
+    *(no_numbers, no_moments, without_policy, no_number, code),
 )
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused(
     damage: Callable[[Path], None], whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -411,6 +444,21 @@ def test_a_damaged_checkpoint_is_refused(
     error = refused(run, capsys)
     assert f"{run / CHECKPOINT}: wanted a checkpoint of this policy" in error
     assert "start anew in another folder" in error
+    with pytest.raises(ResultsError, match="wanted a checkpoint of this policy"):
+        restore(run)
+
+
+def test_a_checkpoint_beside_edited_settings_is_refused(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(whole, tmp_path)
+    text = (run / SETTINGS).read_text()
+    (run / SETTINGS).write_text(text.replace('"noise": 0.0', '"noise": 0.5'))
+    assert (run / SETTINGS).read_text() != text
+    with pytest.raises(ResultsError, match="got one of another run, or settings"):
+        restore(run)
+    assert main(["credit", "show", str(run)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_place_that_can_not_be_written_is_one_line(

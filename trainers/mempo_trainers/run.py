@@ -110,8 +110,14 @@ class Run:
     def _save(self, policy: Policy, step: int) -> None:
         os.fsync(self._metrics.fileno())
         buffer = io.BytesIO()
-        rows = digest(*read_rows(self.folder, whole=True))
-        torch.save({"format": FORMAT, "step": step, "rows": rows, "policy": policy.state_dict()}, buffer)
+        state = {
+            "format": FORMAT,
+            "step": step,
+            "settings": digest((self.folder / SETTINGS).read_bytes()),
+            "rows": digest(*read_rows(self.folder, whole=True)),
+            "policy": policy.state_dict(),
+        }
+        torch.save(state, buffer)
         with atomic_file(self.folder / CHECKPOINT) as file:
             file.write(buffer.getbuffer())
 
@@ -139,7 +145,8 @@ def load(folder: Path, policy: Policy) -> int:
     """Load the checkpoint of a run into a policy; returns the number of its step.
 
     Raises:
-        ResultsError: if there is none, or it is damaged, or of another policy.
+        ResultsError: if there is none, or it is damaged, or of another policy, or its weights are not finite,
+            or it was not made under the settings that lie beside it.
     """
     file = folder / CHECKPOINT
     if not file.exists():
@@ -151,13 +158,36 @@ def load(folder: Path, policy: Policy) -> int:
             if part := parts.testzip():
                 raise BadZipFile(f"{part} is damaged")
         state = torch.load(file, weights_only=True)
-        policy.load_state_dict(state["policy"])
-        return int(state["step"])
+        weights, step, made = state["policy"], int(state["step"]), state.get("settings")
     except Exception as error:  # torch raises of many kinds for what is no checkpoint
-        raise ResultsError(
-            f"{file}: wanted a checkpoint of this policy, got {type(error).__name__}: "
-            f"{str(error).splitlines()[0] if str(error) else 'nothing'}; start anew in another folder"
-        ) from None
+        raise _refused(file, _told(error)) from None
+    if made != digest((folder / SETTINGS).read_bytes()):
+        raise _refused(file, f"one of another run, or {SETTINGS} was edited")
+    if not _finite(weights):
+        raise _refused(file, "weights that are not finite: it learned too fast")
+    try:
+        policy.load_state_dict(weights)
+    except Exception as error:  # of other names, of other shapes, not of tensors at all
+        raise _refused(file, _told(error)) from None
+    return step
+
+
+def _refused(file: Path, got: str) -> ResultsError:
+    return ResultsError(
+        f"{file}: wanted a checkpoint of this policy, got {got}; start anew in another folder"
+    )
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'nothing'}"
+
+
+def _finite(state: Any) -> bool:
+    """Whether all tensors of a policy's state are."""
+    if isinstance(state, torch.Tensor):
+        return bool(state.isfinite().all())
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    return all(map(_finite, parts))
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
