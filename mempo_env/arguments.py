@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import numpy as np
 
 from mempo_env import rewards, tokens
 from mempo_env.context import ContextRule, check_rule
-from mempo_env.errors import ConfigError, lookup
+from mempo_env.errors import ConfigError, RenderModeError, lookup
 from mempo_env.play import MemoryKind, Rules
 from mempo_env.rewards import RewardConfig
 from mempo_env.types import Segment, storable
@@ -74,3 +75,11 @@ def at_least_one(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ConfigError(f"{name}: wanted a whole number of at least 1, got {value!r}")
     return int(value)
+
+
+def one_of_render_modes(mode: str | None, modes: Sequence[str]) -> str | None:
+    """The mode, or None; a RenderModeError that names the nearest if there is no such mode."""
+    try:
+        return mode if mode is None else lookup({name: name for name in modes}, mode, "render_mode")
+    except ConfigError as error:
+        raise RenderModeError(str(error)) from None

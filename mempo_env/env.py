@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from mempo_env import play, protocol
-from mempo_env.arguments import at_least_one, check_rules, probability
+from mempo_env.arguments import at_least_one, check_rules, one_of_render_modes, probability
 from mempo_env.context import ContextRule
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.play import MemoryKind, Play
@@ -148,9 +148,7 @@ class SearchQAEnv(gym.Env[str, str]):
         objectives = at_least_one("objectives", objectives)
         self.compose = lookup(_COMPOSITIONS, compose, "compose")
         self.retriever_noise = probability("retriever_noise", retriever_noise)
-        if render_mode is not None:
-            lookup(dict.fromkeys(self.metadata["render_modes"]), render_mode, "render_mode")
-        self.render_mode = render_mode
+        self.render_mode = one_of_render_modes(render_mode, self.metadata["render_modes"])
         dataset, self.corpus, self.retriever = resolve(dataset, corpus, retriever)
         if not isinstance(getattr(self.retriever, "fingerprint", None), str):
             raise ConfigError("retriever: wanted a text `fingerprint` that names what decides its ranking")

@@ -22,6 +22,13 @@ class ConfigError(MempoError):
     """A keyword, a name or a combination of them that cannot work."""
 
 
+class RenderModeError(ConfigError, TypeError):
+    """A render mode that an environment lacks.
+
+    A TypeError too: Stable-Baselines3's `make_vec_env` tries "rgb_array" first and goes on without after one.
+    """
+
+
 class DataError(MempoError):
     """A question or corpus file that does not hold what its format promises."""
 

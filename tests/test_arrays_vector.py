@@ -369,3 +369,12 @@ def test_make_vec_by_id_has_spaces_of_its_own() -> None:
     action = envs.action_space.sample()
     assert envs.action_space.contains(action)
     assert envs.observation_space.contains(envs.step(action)[0])
+
+
+def test_the_usual_way_to_make_environments_for_stable_baselines3_works() -> None:
+    """`make_vec_env` tries the render mode "rgb_array" first, and goes on without after a TypeError."""
+    util = pytest.importorskip("stable_baselines3.common.env_util", reason="needs mempo[sb3]")
+    envs = util.make_vec_env("MemPO-SearchQA-Toy-v0", n_envs=2, env_kwargs={"objectives": 1})
+    assert envs.reset().shape == (2, *envs.observation_space.shape)
+    with pytest.raises(ConfigError, match="unknown render_mode 'rgb_array'"):
+        gym.make("MemPO-SearchQA-Toy-v0", render_mode="rgb_array")
