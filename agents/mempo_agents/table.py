@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -15,6 +12,7 @@ from mempo_agents.oracle import oracle_agent
 from mempo_agents.random_agent import random_agent
 from mempo_agents.reader import reader_agent
 from mempo_env.errors import ConfigError, lookup
+from mempo_env.imported import imported
 from mempo_env.questions.set import QuestionSet
 
 
@@ -49,13 +47,7 @@ def make_agent(name: str, questions: QuestionSet | None = None) -> Agent:
 
 
 def _imported(name: str) -> Agent:
-    module, _, thing = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        made = getattr(importlib.import_module(module), thing)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"agent {name!r}: wanted module:thing that can be imported; {error}") from None
+    made = imported(name, "agent")
     agent = made() if inspect.isclass(made) or inspect.isfunction(made) else made
     missing = [part for part in ("name", "env_kwargs", "fingerprint", "act") if not hasattr(agent, part)]
     if missing:

@@ -17,6 +17,8 @@ _BASELINE = {"full": (_HISTORY,), "none": (), "previous": (_PRIOR,)}
 
 def needed(credit: str, options: Mapping[str, Any]) -> frozenset[str]:
     """The scores that an estimator computes its advantages from, as fields of `Trajectories`."""
+    if ":" in credit:  # of the user's own: all that there are
+        return frozenset((_MEMORY, _HISTORY, _SEEN, _PRIOR))
     memory = (_MEMORY, *_BASELINE.get(str(options.get("baseline", "full")), ()))
     gain = (_SEEN, _HISTORY, _PRIOR)
     names = {"mempo": memory, "placebo": memory, "spread": memory, "igpo": gain, "mempo_gain": memory + gain}

@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
+from msgspec.structs import replace
+
 from mempo_env.errors import ConfigError, lookup
+from mempo_env.imported import imported
 from mempo_trainers.credit import attribution, combined, memory, outcome, returns, turn
 from mempo_trainers.credit.data import Trajectories
 from mempo_trainers.credit.result import Credit
@@ -63,10 +67,17 @@ _WHOLE = {"ddof", "seed"}
 def make(name: str, **options: Any) -> Estimator:
     """The estimator of that name with its options set.
 
+    Args:
+        name: A name in `CREDITS`; or "module:function" for one of your own, from trajectories (and options by
+            keyword) to advantages (B, K) or a `Credit`. The module is looked for in the working folder too.
+        options: By keyword.
+
     Raises:
         ConfigError: if there is no such estimator or it has no such option (names the nearest), or an option
             has a value of another kind than its default or out of its range.
     """
+    if ":" in name:
+        return _own(name, partial(imported(name, "credit"), **options))
     function = lookup(CREDITS, name, "credit")
     known = dict(list(inspect.signature(function).parameters.items())[1:])
     for option, value in options.items():
@@ -74,6 +85,26 @@ def make(name: str, **options: Any) -> Estimator:
             raise ConfigError(f"credit {name!r} has no options, got {option!r}")
         _check(option, value, lookup(known, option, f"option of credit {name!r}:").default)
     return partial(function, **options)
+
+
+def _own(name: str, function: Callable[[Trajectories], Any]) -> Estimator:
+    """A user's function as an estimator: what it returns is checked, tied outcomes are counted."""
+
+    def estimate(trajectories: Trajectories) -> Credit:
+        made = function(trajectories)
+        if isinstance(made, Credit):
+            return made
+        advantages_BK, shape = np.asarray(made), trajectories.roles_BK.shape
+        if advantages_BK.shape != shape or not np.issubdtype(advantages_BK.dtype, np.number):
+            raise ConfigError(
+                f"credit {name!r}: wanted numbers (segments, tokens) = {shape}, got "
+                f"{advantages_BK.dtype} of {advantages_BK.shape}"
+            )
+        bare = outcome.grpo(trajectories)
+        masked_BK = np.where(trajectories.mask_BK, advantages_BK, 0.0).astype(np.float32)
+        return replace(bare, advantages_BK=masked_BK, outcome_N=np.zeros_like(bare.outcome_N))
+
+    return estimate
 
 
 def _check(option: str, value: Any, default: Any) -> None:
