@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -170,7 +171,10 @@ def test_a_run_that_is_done_is_left_as_it_is(whole: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_ctrl_c_ends_in_one_line_and_leaves_a_run_to_go_on_with(tmp_path: Path) -> None:
     args = ("--objectives", "2", "--steps", "60", "--questions", "2", "--rollouts", "2")
-    process = toy(tmp_path / "run", *args)
+    listen = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # what shells start behind & ignores ctrl-C
+    process = toy(tmp_path / "run", *args, preexec_fn=listen)
     while process.poll() is None and not (tmp_path / "run" / CHECKPOINT).exists():
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
