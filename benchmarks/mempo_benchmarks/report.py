@@ -82,19 +82,19 @@ def tables(comparison: Comparison) -> list[Table]:
     arms, baseline = comparison.arms, comparison.baseline
     differences = [(arm, comparison.difference(arm.label, baseline)) for arm in arms]
     return [
-        _table(
+        table(
             "Accuracy",
             ["agent", "episodes", *(metric.label for metric in accuracy)],
             [[_name(arm), _episodes(arm), *(_cell(m, arm.metrics[m.key]) for m in accuracy)] for arm in arms],
         ),
-        _table(
+        table(
             "Cost of an episode",
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
         _growth(arms),
         _outcomes(arms, by_key["failed"]),
-        _table(
+        table(
             f"Paired differences to {baseline}",
             ["agent", *(metric.label for metric in different)],
             [
@@ -106,12 +106,13 @@ def tables(comparison: Comparison) -> list[Table]:
     ]
 
 
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table for the terminal: the first column on the left, numbers on the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
+    made = Table(
         title=title,
         title_justify="left",
         title_style="bold",
@@ -120,10 +121,10 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> T
         pad_edge=False,
     )
     for i, head in enumerate(heads):
-        table.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
+        made.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+        made.add_row(*(Text(cell) for cell in row))
+    return made
 
 
 def _growth(arms: Sequence[ArmSummary]) -> Table:
@@ -136,7 +137,7 @@ def _growth(arms: Sequence[ArmSummary]) -> Table:
             rows.append(
                 [_name(arm), f"{means[0]:,.0f}", f"{means[-1]:,.0f}", str(arm.steady[-1].round), span]
             )
-    return _table(
+    return table(
         "Mean prompt of the rounds that half of the episodes came to",
         ["agent", "in round 2", "in the last", "which is", "greatest / least"],
         rows,
@@ -145,7 +146,7 @@ def _growth(arms: Sequence[ArmSummary]) -> Table:
 
 def _outcomes(arms: Sequence[ArmSummary], failed: Metric) -> Table:
     shown = [reason for reason in (RIGHT, *Failure) if any(reason in arm.outcomes for arm in arms)]
-    return _table(
+    return table(
         "Failed episodes; outcomes of the questions: right, or why not",
         ["agent", "failed", "masked", *(reason.replace("_", " ") for reason in shown)],
         [

@@ -12,6 +12,7 @@ import msgspec
 from mempo_benchmarks.credit.reading import number, reading
 from mempo_benchmarks.credit.results import LEAST, Lab, Stage
 from mempo_benchmarks.credit.strips import Strips
+from mempo_benchmarks.report import table
 from mempo_benchmarks.stats import Interval
 from mempo_env.files import atomic_file
 from mempo_env.viewer import document, resource
@@ -81,14 +82,14 @@ def _estimators(stage: Stage) -> Table:
     title = "Estimators against the truth"
     if stage.reliability[0] < LEAST:
         title += f" (no correlation: its reliability is {stage.reliability[0]:.2f}, below {LEAST})"
-    return _table(title, ["estimator", *(label for _, label, _ in COLUMNS)], rows)
+    return table(title, ["estimator", *(label for _, label, _ in COLUMNS)], rows)
 
 
 def _bias(stage: Stage) -> Table:
     def cell(interval: Interval | None) -> str:
         return "–" if interval is None else number(interval.value, 3, "+") + ("*" if clear(interval) else " ")
 
-    return _table(
+    return table(
         "Bias by round, on the scale of R (*: the interval leaves 0 out)",
         ["estimator", *(f"round {number}" for number in stage.rounds)],
         [[row.name, *(cell(interval) for interval in row.bias)] for row in stage.rows],
@@ -112,26 +113,6 @@ def _cell(interval: Interval | None, digits: int = 2, sign: str = "", line: str 
     if interval.low is None or interval.high is None:
         return value
     return f"{value}{line}({number(interval.low, digits, sign)} to {number(interval.high, digits, sign)})"
-
-
-def _table(title: str, heads: list[str], rows: list[list[str]]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for i, head in enumerate(heads):
-        table.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
 
 
 # --- The page -----------------------------------------------------------------------------------------------
