@@ -89,7 +89,7 @@ VARIANTS = {
     ),
     "ppo": (TASK, with_config(algo="ppo")),
     "noise, dynamic sampling": (
-        msgspec.structs.replace(TASK, noise=0.3),
+        msgspec.structs.replace(TASK, retriever_noise=0.3),
         with_config(credit="grpo", dynamic_sampling=3),
     ),
 }
@@ -457,7 +457,7 @@ def test_a_checkpoint_beside_edited_settings_is_refused(
 ) -> None:
     run = copied(whole, tmp_path)
     text = (run / SETTINGS).read_text()
-    (run / SETTINGS).write_text(text.replace('"noise": 0.0', '"noise": 0.5'))
+    (run / SETTINGS).write_text(text.replace('"retriever_noise": 0.0', '"retriever_noise": 0.5'))
     assert (run / SETTINGS).read_text() != text
     with pytest.raises(ResultsError, match="got one of another run, or settings"):
         restore(run)
@@ -489,19 +489,19 @@ def test_a_place_that_can_not_be_written_is_one_line(
         (("--algo", "ppo", "--credit", "mempoo"), "did you mean 'mempo'?"),
         (("--algo", "ppo", "--credit", "rloo"), "credit for ppo"),
         (("--credit", "gae"), "wanted a critic"),
-        (("--steps", "0"), "steps: wanted at least 1, got 0"),
-        (("--learning-rate", "nan"), "learning_rate: wanted more than 0, got nan"),
-        (("--seed", "-1"), "seed: wanted at least 0, got -1"),
-        (("--kl", "-1"), "kl: wanted at least 0"),
+        (("--steps", "0"), "steps: wanted a whole number from 1 to"),
+        (("--learning-rate", "nan"), "learning_rate: wanted a number above 0, at most 10,000, got nan"),
+        (("--seed", "-1"), "seed: wanted a whole number from 0 to"),
+        (("--kl", "-1"), "kl: wanted a number from 0 to"),
         (("--objectives", "0"), "objectives: wanted"),
         (("--capacity", "0"), "capacity"),
-        (("--capacity", "10001"), "capacity: wanted at most 10,000, got 10,001"),
-        (("--max-rounds", "1000000000"), "max_rounds: wanted at most 10,000"),
+        (("--capacity", "10001"), "capacity: wanted a whole number from 1 to 10,000, or None, got 10001"),
+        (("--max-rounds", "1000000000"), "max_rounds: wanted a whole number from 1 to 10,000"),
         (("--objectives", "1000000"), "objectives: wanted at most the 600 questions of 'train'"),
         (("--objectives", "201"), "objectives: wanted at most the 200 questions of 'test'"),
         (("--credit", "placebo", "--option", "seed=-1"), "seed: wanted"),
-        (("--seed", str(2**63)), "seed: wanted at most"),
-        (("--noise", "2"), "noise"),
+        (("--seed", str(2**63)), "seed: wanted a whole number from 0 to 9.22e+18, got 9223372036854775808"),
+        (("--retriever-noise", "2"), "retriever_noise: wanted a number from 0 to 1, got 2"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(

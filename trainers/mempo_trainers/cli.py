@@ -38,11 +38,11 @@ def toy(
     max_rounds: Annotated[
         int | None, typer.Option(help="Twice as many as needed.", rich_help_panel=_TASK)
     ] = None,
-    noise: Annotated[
+    retriever_noise: Annotated[
         float, typer.Option(help="Chance that a search shows a random article.", rich_help_panel=_TASK)
     ] = 0.0,
     reward: Annotated[
-        str, typer.Option(help="em_all, em_mean or f1_mean.", rich_help_panel=_TASK)
+        str, typer.Option(help="A preset: em_all, em_mean, f1_mean, bank.", rich_help_panel=_TASK)
     ] = "em_all",
     steps: Annotated[int, typer.Option(help="Updates.", rich_help_panel=_SIZE)] = 240,
     questions: Annotated[int, typer.Option(help="Groups a step.", rich_help_panel=_SIZE)] = 8,
@@ -72,8 +72,8 @@ def toy(
         hops=hops,
         capacity=capacity,
         max_rounds=max_rounds,
-        noise=noise,
-        reward=reward,  # type: ignore[arg-type]
+        retriever_noise=retriever_noise,
+        reward=reward,
     )
     config = Config(
         algo=algo,  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def toy(
         learning_rate=learning_rate,
         entropy=entropy,
         kl=kl,
-        aggregation=aggregation,
+        aggregation=aggregation,  # type: ignore[arg-type]
         dynamic_sampling=dynamic_sampling,
     )
     result = train(task, config, out)
