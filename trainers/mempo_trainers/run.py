@@ -79,10 +79,10 @@ class Run:
         if self._board is not None:
             self._use.callback(self._board.close)
 
-    def steps(self, policy: Policy, total: int, every: int) -> Iterator[int]:
+    def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
         """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
         done = self._resume(policy)
-        with progress("training", total, done, unit="steps") as advance:
+        with progress(label, total, done, unit="steps") as advance:
             for step in range(done + 1, total + 1):
                 self._start = time.perf_counter()
                 yield step

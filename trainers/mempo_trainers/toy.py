@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -21,12 +21,15 @@ from mempo_env.rewards import preset
 from mempo_env.settings import MOST_WHOLE, Count, Settings, Share
 from mempo_env.types import Split
 from mempo_trainers.config import Config
+from mempo_trainers.grpo import grpo
 from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
+from mempo_trainers.ppo import ppo
 from mempo_trainers.run import SETTINGS, Run, load, read_settings
 from mempo_trainers.threads import one_thread
 
+LOOPS = {"grpo": grpo, "ppo": ppo}
 RESULT = "result.json"
 
 _Few: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
@@ -158,25 +161,31 @@ def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str,
 
     With `board` the metrics go to TensorBoard too, where that is installed.
     """
-    from mempo_trainers.grpo import grpo
-    from mempo_trainers.ppo import ppo
-
     policy = task.make_policy(config)
     task.envs(1, "test")  # has fewer questions than the training split; refused before anything is trained
     draw = ToyDraw(policy, task, config.rollouts, config.seed)
-    settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
-    with one_thread(), Run(out, settings, board) as run:
-        loop = {"grpo": grpo, "ppo": ppo}[config.algo]
-        loop(policy, draw, config, run)
+    with one_thread(), Run(out, msgspec.to_builtins({"task": task, "config": config}), board) as run:
+        LOOPS[config.algo](policy, draw, config, run)
         result = evaluate(task, policy, config.seed)
-        with atomic_file(out / RESULT) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(result)))
+        conclude(out, result)
     return result
+
+
+def conclude(out: Path, result: Mapping[str, float]) -> None:
+    """Write what an evaluation says to the run."""
+    with atomic_file(out / RESULT) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(result)))
 
 
 def restore(out: Path) -> tuple[Toy, Config, ArrayPolicy]:
     """The task, the settings and the trained policy of a run."""
     settings = read_settings(out)
+    told = settings.get("task")
+    if isinstance(told, dict) and told.get("policy") == "tiny_lm":
+        raise ResultsError(
+            f"{out}: wanted a run of the array face, whose decisions this looks at, got one of tiny_lm, "
+            "which decides on tokens: see mempo doctor, or train with --policy pointer or tabular"
+        )
     try:
         task, config = msgspec.convert(settings["task"], Toy), msgspec.convert(settings["config"], Config)
     except (KeyError, msgspec.ValidationError) as error:
