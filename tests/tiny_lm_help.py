@@ -46,7 +46,7 @@ SMALL = ToyText(
 )
 """The toy task in text, made small: seconds, and nothing learned."""
 
-LEARN = Config(steps=6, questions=2, rollouts=2, learning_rate=1e-3, checkpoint_every=2)
+LEARN = Config(steps=6, questions=2, rollouts=2, learning_rate=1e-3, entropy=0.01, checkpoint_every=2)
 
 
 def tiny(seed: int = 0, learning_rate: float = 1e-2, **settings: Any) -> TinyLM:
