@@ -20,9 +20,8 @@ from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.questions.world import synthetic
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.tiny_lm import TinyLM
-from mempo_trainers.run import CHECKPOINT, METRICS, SETTINGS
+from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS
 from mempo_trainers.sft import SftConfig
-from mempo_trainers.toy import RESULT
 from mempo_trainers.toy_text import (
     CONFIG,
     POLICY,
