@@ -20,7 +20,7 @@ from mempo_env.cli import main
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_trainers.sb3 import ENVIRONMENTS, ID, ROUNDS, RoundsAreTerminal, evaluate, make_model, train
 
-pytest.importorskip("stable_baselines3")
+pytest.importorskip("stable_baselines3", reason="needs mempo[sb3]")
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
