@@ -19,7 +19,7 @@ _TASK, _CREDIT, _SIZE = "Task", "Credit and loss", "Budget"
 
 @app.callback()
 def train() -> None:
-    """Teach a policy by GRPO or PPO."""
+    """Teach a policy by GRPO or PPO; `mempo train compare` puts runs side by side."""
 
 
 @app.command()

@@ -204,9 +204,11 @@ def table(results: Sequence[Learned], row: Callable[[Learned], tuple[str, ...]],
 
 
 def _known(success: Sequence[float | None]) -> list[float]:
-    return list(itertools.accumulate(success, lambda last, now: last if now is None else now, initial=0.0))[
-        1:
-    ]
+    """Each number that is known, else the one before it; 0 before the first."""
+    known = [0.0]
+    for value in success:
+        known.append(known[-1] if value is None else value)
+    return known[1:]
 
 
 def _reached(success_T: NDArray[np.float64], done_T: NDArray[np.int64]) -> int | None:
