@@ -247,6 +247,14 @@ def test_killed_in_warm_start_and_training_it_goes_on_bit_for_bit(whole: Path, t
     assert_same(run, whole)
 
 
+def test_it_goes_on_to_more_steps_from_the_same_warm_start(whole: Path, tmp_path: Path) -> None:
+    train(SMALL, msgspec.structs.replace(LEARN, steps=3), tmp_path / "run", board=False)
+    warm = (tmp_path / "run" / WARM / CHECKPOINT).stat().st_mtime_ns
+    train(SMALL, LEARN, tmp_path / "run", board=False)
+    assert (tmp_path / "run" / WARM / CHECKPOINT).stat().st_mtime_ns == warm
+    assert_same(tmp_path / "run", whole)
+
+
 def test_a_run_that_is_done_is_left_as_it_is(whole: Path) -> None:
     before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     train(SMALL, LEARN, whole, board=False)
