@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, configured, steps_of
+from mempo_trainers.losses import SAMPLER_GAP
 
 DEAD = 0.8
 """Share of groups without any advantage. Half is healthy still: where one rollout in ten succeeds, 43 % of
