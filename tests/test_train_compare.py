@@ -73,9 +73,14 @@ def test_runs_can_be_named_one_by_one_and_twice(runs: Path) -> None:
 
 def test_options_that_only_one_has_name_it(tmp_path: Path) -> None:
     written(tmp_path / "a", [0.0], 0.0, credit="mempo", credit_options={"pool": "round"})
-    written(tmp_path / "b", [0.0], 0.0, credit="mempo", credit_options={}, task={"objectives": 2})
-    names = ["objectives=1, credit_options.pool=round", "objectives=2"]
-    assert list(grouped([tmp_path])) == names
+    written(tmp_path / "b", [0.0], 0.0, credit="mempo", credit_options={})
+    assert list(grouped([tmp_path])) == ["credit_options.pool=round", "credit_options.pool=–"]
+
+
+def test_what_is_trained_otherwise_is_named_by_what_both_have(tmp_path: Path) -> None:
+    written(tmp_path / "a", [0.0], 0.0, algo="grpo", credit="mempo", entropy=0.1)
+    written(tmp_path / "b", [0.0], 0.0, algo="sb3-ppo", batch_size=256)
+    assert list(grouped([tmp_path])) == ["algo=grpo", "algo=sb3-ppo"]
 
 
 def test_a_run_inside_a_run_is_a_part_of_it(runs: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,33 +90,24 @@ def grouped(folders: Sequence[Path]) -> dict[str, Group]:
         ResultsError: if there is no run in a folder, or one without a finished step.
     """
     found: dict[bytes, list[Path]] = {}
-    for run in dict.fromkeys(run.resolve() for folder in folders for run in runs_in(folder)):
-        found.setdefault(msgspec.json.encode(_settings(run), order="sorted"), []).append(run)
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        runs = runs_in(folder)
+        if not runs:
+            raise ResultsError(f"{folder}: wanted a training run, or a folder with runs in it, found none")
+        for run in runs:
+            same = found.setdefault(msgspec.json.encode(_settings(run), order="sorted"), [])
+            if run not in same:
+                same.append(run)
     groups = [_group(runs) for runs in found.values()]
-    return {_told(group.settings, groups): group for group in groups}
+    return dict(zip(_names([group.settings for group in groups]), groups, strict=True))
 
 
-def runs_in(folder: Path) -> Iterator[Path]:
-    """The folder if it is a run, else the runs in it, in the order of their names."""
+def runs_in(folder: Path) -> list[Path]:
+    """The folder if it is a run, else the runs in it, in the order of their names; what lies in a run is its."""
     if (folder / SETTINGS).is_file():
-        yield folder
-        return
-    nested = [run for below in _folders(folder) for run in _runs(below)]
-    if not nested:
-        raise ResultsError(f"{folder}: wanted a training run, or a folder with runs in it, found none")
-    yield from nested
-
-
-def _runs(folder: Path) -> Iterator[Path]:
-    if (folder / SETTINGS).is_file():  # what lies deeper is a part of the run
-        yield folder
-    else:
-        for below in _folders(folder):
-            yield from _runs(below)
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        return [folder]
+    below = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return [run for path in below for run in runs_in(path)]
 
 
 def _settings(run: Path) -> dict[str, Any]:
@@ -156,12 +147,21 @@ def _mean(success: Sequence[float | None]) -> float:
     return sum(known) / max(len(known), 1)
 
 
-def _told(settings: Mapping[str, Any], groups: Sequence[Group]) -> str:
-    """The settings of one group that are not those of all."""
+def _names(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What to call each: the settings that differ among those that have them; if it takes that, among all."""
+    missing = dict.fromkeys((name for settings in all_settings for name in settings), "–")
+    few, many = (
+        [_told(mine, complete) for mine in complete]
+        for complete in (all_settings, [{**missing, **settings} for settings in all_settings])
+    )
+    return few if len(set(few)) == len(few) else many
+
+
+def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
     differ = [
         f"{name.partition('.')[2] or name}={value}"
-        for name, value in settings.items()
-        if any(name not in group.settings or group.settings[name] != value for group in groups)
+        for name, value in mine.items()
+        if any(other.get(name, value) != value for other in others)
     ]
     return ", ".join(differ) or "all alike"
 
