@@ -103,7 +103,7 @@ def grouped(folders: Sequence[Path]) -> dict[str, Group]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folder if it is a run, else the runs in it, in the order of their names; what lies in a run is its."""
+    """The folder if it is a run, else the runs in it by name; what lies inside a run is a part of it."""
     if (folder / SETTINGS).is_file():
         return [folder]
     below = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
