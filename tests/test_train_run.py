@@ -225,7 +225,7 @@ def test_a_full_disk_names_the_file_and_the_run_goes_on_later(name: str, limit: 
 def test_a_full_disk_under_tensorboard_ends_the_run_after_its_checkpoint(
     toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("tensorboard")
+    pytest.importorskip("tensorboard", reason="needs mempo[tensorboard]")
     run, full = tmp_path / "run", tmp_path / "events.out.tfevents.0"
     full.symlink_to("/dev/full")
     with monkeypatch.context() as patch:
