@@ -106,7 +106,7 @@ def test_the_table_shows_it_all(runs: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_plot_is_a_picture(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs mempo[bench]")
     assert main(["train", "compare", str(runs), "--out", str(tmp_path / "curves.png")]) == 0
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert f"curves: {tmp_path / 'curves.png'}" in capsys.readouterr().out
