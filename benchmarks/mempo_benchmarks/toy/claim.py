@@ -51,6 +51,12 @@ def _group(objectives: int) -> str:
     return f"{objectives}-objectives"
 
 
+def _title(group: str) -> str:
+    """What a group is called above its panel."""
+    titles = {_group(n): f"{n} objective{'s' if n > 1 else ''}" for n in SEEDS}
+    return titles.get(group, f"{MAIN} objectives, PPO")
+
+
 def untrained(objectives: int, episodes: int, seed: int = 0) -> Interval:
     """The probability that an untrained policy, which chooses at random, answers all objectives rightly.
 
@@ -95,7 +101,7 @@ def claim(out: Path, jobs: int, episodes: int = 20_000) -> str:
     chances = {n: untrained(n, episodes) for n in SEEDS}
     with atomic_file(out / "claim.json") as file:
         file.write(msgspec.json.format(msgspec.json.encode(results)))
-    panels = {name: {r.arm.name: r for r in group} for name, group in by_group(results).items()}
+    panels = {_title(name): {r.arm.name: r for r in group} for name, group in by_group(results).items()}
     curves(panels, out / "claim.png")
     text = f"{_table(results)}\n\n{_told_chances(chances)}\n"
     with atomic_file(out / "claim.md") as file:
