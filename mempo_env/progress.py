@@ -49,9 +49,14 @@ def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Advanc
             nonlocal worked
             worked += amount
             rate = worked / max(time.monotonic() - start, 1e-9)
-            bar.update(task, advance=amount, rate=f"{rate:,.0f} {unit}/s")
+            bar.update(task, advance=amount, rate=_pace(rate))
 
         yield advance
+
+
+def _pace(rate: float) -> str:
+    """How many a second, or how long one takes."""
+    return f"{rate:,.0f}/s" if rate >= 10 or rate == 0 else f"{1 / rate:,.2g} s each"
 
 
 def _lines(label: str, total: int | None, done: int, unit: str) -> Iterator[Advance]:
@@ -64,7 +69,7 @@ def _lines(label: str, total: int | None, done: int, unit: str) -> Iterator[Adva
         text = f"{label}: {done + worked:,}"
         if total is not None:
             text += f" of {total:,}"
-        text += f" {unit}, {rate:,.0f}/s"
+        text += f" {unit}, {_pace(rate)}"
         if total is not None and rate > 0 and done + worked < total:
             text += f", {(total - done - worked) / rate:,.0f} s left"
         return text

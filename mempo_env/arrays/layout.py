@@ -169,8 +169,13 @@ class Layout(Struct, frozen=True):
         """Cut flat masks into their parts: views of numpy arrays or torch tensors.
 
         A single mask (A,) gives parts without the axis B; that of `info`, a tuple, must be an array first.
+        ConfigError if it is of another layout.
         """
         n, v, e, many = self.objectives, self.view, self.entities, mask_BA.shape[:-1]
+        if mask_BA.shape[-1] != self.choices:
+            raise ConfigError(
+                f"split_mask: wanted masks of {self.choices} choices, got {mask_BA.shape[-1]}: of another task?"
+            )
         return Masks(
             mask_BA[..., : 2 * v].reshape(*many, v, 2),
             mask_BA[..., 2 * v : 2 * v + 2],
