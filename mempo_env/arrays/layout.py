@@ -174,7 +174,7 @@ class Layout(Struct, frozen=True):
         n, v, e, many = self.objectives, self.view, self.entities, mask_BA.shape[:-1]
         if mask_BA.shape[-1] != self.choices:
             raise ConfigError(
-                f"split_mask: wanted masks of {self.choices} choices, got {mask_BA.shape[-1]}: of another task?"
+                f"split_mask: wanted {self.choices} choices a mask, got {mask_BA.shape[-1]}; of another task?"
             )
         return Masks(
             mask_BA[..., : 2 * v].reshape(*many, v, 2),
