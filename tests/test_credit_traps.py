@@ -195,6 +195,23 @@ def test_a_pool_of_one_gives_nothing() -> None:
     assert not credit.advantages_BK.any() and credit.degenerate_memory == 1
 
 
+@pytest.mark.parametrize("name", ["mempo", "placebo", "spread", "mempo_gain"])
+@pytest.mark.parametrize("pool", ["all", "round"])
+def test_memories_that_all_score_alike_teach_nothing_and_are_counted_whatever_the_floor(
+    name: str, pool: str
+) -> None:
+    """Two questions: in one all rounds score alike, in the other they do not."""
+    alike = [scored(0, 0.0, log(0.3), log(0.3)), scored(0, 0.0, log(0.3), log(0.3))]
+    alive = [scored(1, 0.0, log(0.3), log(0.2)), scored(1, 0.0, log(0.5), log(0.7))]
+    options = {} if name == "spread" else {"pool": pool}
+    data = pack([*alike, *alive]).data
+    data = msgspec.structs.replace(
+        data, seen_logp_RJ=np.full_like(data.memory_logp_RJ, -1.0), prior_logp_NJ=np.full((4, 1), -1.0)
+    )
+    for floor in (0.0, 1e-4):
+        assert make(name, floor=floor, **options)(data).degenerate_memory == 1
+
+
 def rounds_unscored(count: int) -> list[Round]:
     return [Round([[Token(ANSWER)]], memory=[NAN], history=[NAN]) for _ in range(count)]
 

@@ -134,7 +134,7 @@ def memory_term(
     pool_R = question_R if pool == "all" else joint(question_R, trajectories.number_R)
     reward_R = np.subtract(memory_R, base_R, out=np.zeros_like(memory_R), where=pooled_R)
     found = statistics(reward_R, pool_R, pooled_R, ddof)
-    alive_R = pooled_R & (found.count_X > 1) & (found.std_X >= floor)
+    alive_R = pooled_R & (found.std_X > 0) & (found.std_X >= floor)  # alone, or all equal: a std of 0
     questions = len(np.unique(trajectories.question_N[~trajectories.masked_N]))
     return Memory(
         pooled_R=pooled_R,
