@@ -343,6 +343,9 @@ def test_the_reading_says_what_the_numbers_say() -> None:
 def test_the_reading_claims_nothing_that_the_numbers_do_not() -> None:
     text = sentences(planted(placebo=0.45, mempo=0.5))
     assert "the intervals overlap, so mempo is not set apart" in text
+    text = sentences(planted(placebo=0.75, mempo=0.5))
+    assert "placebo) have 0.75 (0.65 to 0.85)" in text and "overlap" not in text
+    assert "they agree better than mempo, so what a memory holds is not what counts" in text
     text = sentences(planted(reliability=0.3))
     assert "agrees best" not in text and "no correlation is shown" in text
     assert "grpo agrees best" in sentences(planted(grpo=0.9))

@@ -84,17 +84,17 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_healthy_run_has_nothing(healthy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     diagnosis = examine(healthy)
     assert diagnosis.findings == ()
-    assert set(diagnosis.fine) == set(SYMPTOMS)
-    assert diagnosis.unchecked == {} and not diagnosis.unfinished
+    assert set(diagnosis.fine) == set(SYMPTOMS) - {"first_kl"}
+    assert diagnosis.unchecked == {"first_kl": "no reference is kept (kl 0)"} and not diagnosis.unfinished
     assert (
         "facts that were shown" in diagnosis.fine["guessed"]
     )  # no other memory can be, so it is not counted
     assert main(["doctor", str(healthy)]) == 0
     told = capsys.readouterr().out
-    assert f"{healthy}: nothing found by 14 of 14 checks\n" in told
+    assert f"{healthy}: nothing found by 13 of 14 checks\n" in told
     for name in diagnosis.fine:
         assert f"checked, fine: {name}: " in told
-    assert "not checked" not in told
+    assert told.splitlines()[-1] == "not checked: first_kl: no reference is kept (kl 0)"
 
 
 def test_a_short_run_says_what_it_is_too_short_for(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_run_that_is_not_finished_is_said_to_be_so(
     lines = (healthy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run / "metrics.jsonl").write_bytes(b"".join(lines[:7]) + lines[7][:40])  # killed while it wrote step 8
     assert main(["doctor", str(run)]) == 0
-    assert f"{run}: unfinished, 7 of 30 steps; nothing found by 8 of 14 checks\n" in capsys.readouterr().out
+    assert f"{run}: unfinished, 7 of 30 steps; nothing found by 7 of 14 checks\n" in capsys.readouterr().out
     assert main(["doctor", str(run), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["steps"], value["planned"]) == (7, 30)
@@ -219,7 +219,7 @@ def test_a_reference_that_is_not_quite_the_policy_shows_in_the_first_step(tmp_pa
     finding = found(tmp_path / "run", "first_kl")
     assert "in step 1, before any update" in finding.evidence
     train(tmp_path / "same", ONE, settings)
-    assert "first_kl" not in names(tmp_path / "same")
+    assert "first_kl" in examine(tmp_path / "same").fine
 
 
 class Stale(Other):
@@ -321,6 +321,7 @@ def test_a_policy_that_does_what_it_did_at_the_beginning(
     assert action in finding.action
     for name in ("policy_kl", "grad_norm", "kl weight", "entropy weight", "learning rate"):
         assert name in finding.evidence
+    assert ("; kl " in finding.evidence) == ("kl" in changes)  # of no reference there is no divergence
     assert names(tmp_path / "run") == {"nothing_moves"}
 
 
@@ -479,7 +480,16 @@ def test_two_runs_of_one_seed_are_compared(
     assert "wanted another run of the settings of" in capsys.readouterr().err
     assert main(["doctor", str(tmp_path / "a"), "--against", str(healthy)]) == 2
     error = capsys.readouterr().err
-    assert "wanted a run of the same settings" in error and "config.steps: 3 / 30" in error
+    assert "wanted a run of the same settings" in error and "config.questions: 4 / 8" in error
+    assert "config.steps" not in error
+
+
+def test_runs_of_another_length_are_compared_as_far_as_both_go(tmp_path: Path) -> None:
+    for steps in (3, 5):
+        train(tmp_path / str(steps), ONE, config(steps=steps))
+    for one, other in (("3", "5"), ("5", "3")):
+        fine = examine(tmp_path / one, tmp_path / other).fine
+        assert fine["not_reproduced"] == "3 steps are equal bit for bit"
 
 
 # --- The command -------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import signal
@@ -12,15 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 
 from mempo_env.cli import main
+from mempo_env.errors import ResultsError
 from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Policy, Rollouts
-from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS, load, read_metrics
+from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS, Run, load, read_metrics
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw, restore
 from train_help import (
@@ -170,6 +173,53 @@ def test_stopped_on_the_way_to_more_steps_it_has_no_result_and_goes_on(toy_run: 
     train(run, Toy(objectives=1), config)
     train(tmp_path / "at once", Toy(objectives=1), config)
     assert_same(run, tmp_path / "at once")
+
+
+def rewritten(file: Path) -> None:
+    """The same settings in another form: names in another order, 1 for 1.0 and 2.0 for 2."""
+
+    def other(value: Any) -> Any:
+        match value:
+            case dict():
+                return {name: other(value[name]) for name in reversed(value)}
+            case bool():
+                return value
+            case int():
+                return float(value)
+            case float() if value.is_integer():
+                return int(value)
+        return value
+
+    file.write_text(json.dumps(other(json.loads(file.read_text()))))
+
+
+def test_settings_of_the_same_values_are_the_same_settings(toy_run: Path, tmp_path: Path) -> None:
+    """However they are written, a run goes on: as far as it was, and further."""
+    run = copied(toy_run, tmp_path)
+    rewritten(run / SETTINGS)
+    before = {name: (run / name).read_bytes() for name in (METRICS, CHECKPOINT, SETTINGS, RESULT)}
+    assert b'"kl": 0,' in before[SETTINGS] and before[SETTINGS] != (toy_run / SETTINGS).read_bytes()
+    assert main([*COMMAND, "--out", str(run)]) == 0
+    assert {name: (run / name).read_bytes() for name in before} == before
+    for name in ("at once", run.name):
+        assert main([*COMMAND, "--steps", "7", "--out", str(tmp_path / name)]) == 0
+    assert_same(run, tmp_path / "at once")
+
+
+def test_settings_without_an_end_go_on_in_another_form(tmp_path: Path) -> None:
+    """As those of the warm start of a language model are."""
+    with Run(tmp_path, {"task": {"width": 96, "noise": 1.0}}):
+        rewritten(tmp_path / SETTINGS)
+    with Run(tmp_path, {"task": {"width": 96, "noise": 1.0}}):
+        assert json.loads((tmp_path / SETTINGS).read_text())["task"] == {"noise": 1, "width": 96.0}
+    (tmp_path / SETTINGS).write_text(
+        '{"format": 2, "task": {"width": 96, "noise": 1}, "config": {"steps": 3}}'
+    )
+    with (
+        pytest.raises(ResultsError, match=r"config\.steps: 3 / None"),
+        Run(tmp_path, {"task": {"width": 96, "noise": 1.0}}),
+    ):
+        raise AssertionError
 
 
 def test_a_run_that_is_done_is_left_as_it_is(toy_run: Path, tmp_path: Path) -> None:

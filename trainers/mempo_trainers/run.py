@@ -28,6 +28,9 @@ RESULT = "result.json"
 
 FORMAT = 2
 
+END = "config.steps"
+"""The setting that says where a run ends."""
+
 
 class Run:
     """Writes a run, or goes on with one: same settings, from its last checkpoint, bit for bit.
@@ -124,7 +127,7 @@ class Run:
         state = {
             "format": FORMAT,
             "step": step,
-            "settings": _mark(self.folder),
+            "settings": endless(read_settings(self.folder)),
             "rows": digest(*read_rows(self.folder, whole=True)),
             "policy": policy.state_dict(),
         }
@@ -180,11 +183,11 @@ def _checkpoint(folder: Path) -> tuple[Any, int]:
             if part := parts.testzip():
                 raise BadZipFile(f"{part} is damaged")
         state = torch.load(file, weights_only=True)
-        weights, step, made = state["policy"], int(state["step"]), state.get("settings")
+        weights, step, made = state["policy"], int(state["step"]), dict(state["settings"])
     except Exception as error:  # torch raises of many kinds for what is no checkpoint
         raise _refused(file, _told(error)) from None
-    if made != _mark(folder):
-        raise _refused(file, f"one of another run, or {SETTINGS} was edited")
+    if told := differences(made, endless(read_settings(folder))):
+        raise _refused(file, f"one of another run, or {SETTINGS} was edited (there / in {SETTINGS}: {told})")
     if not _finite(weights):
         raise _refused(file, "weights that are not finite: it learned too fast")
     return weights, step
@@ -253,15 +256,16 @@ def _object(place: str, text: bytes) -> dict[str, Any]:
 
 def _go_on(folder: Path, begun: bytes, now: bytes) -> None:
     """Let a run go on to another end; refuse other settings by their names, and fewer steps than are done."""
-    if begun == now:
-        return
     there, here = (_object(str(folder / SETTINGS), text) for text in (begun, now))
-    if differences(_endless(there), _endless(here)):
+    told, end = differences(there, here), flat(here).get(END)
+    if not told:  # though it may be written in another form
+        return
+    if end is None or differences(endless(there), endless(here)):
         raise ResultsError(
-            f"{folder}: was begun with other settings (there / here: {differences(there, here)}); run it as "
-            "it was begun, or choose another --out"
+            f"{folder}: was begun with other settings (there / here: {told}); run it as it was begun, or "
+            "choose another --out"
         )
-    done, end = (_checkpoint(folder)[1] if (folder / CHECKPOINT).exists() else 0), here["config"]["steps"]
+    done = _checkpoint(folder)[1] if (folder / CHECKPOINT).exists() else 0
     if end < done:
         raise ResultsError(
             f"{folder}: wanted at least the {done:,} steps that are done, got {end:,}; choose another --out"
@@ -271,17 +275,9 @@ def _go_on(folder: Path, begun: bytes, now: bytes) -> None:
         out.write(now)
 
 
-def _endless(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings but for the step at which the run ends."""
-    config = settings.get("config")
-    if not isinstance(config, dict):
-        return dict(settings)
-    return {**settings, "config": {name: value for name, value in config.items() if name != "steps"}}
-
-
-def _mark(folder: Path) -> str:
-    """A digest of all settings of a run that decide what a step makes of it."""
-    return digest(msgspec.json.encode(_endless(read_settings(folder)), order="sorted"))
+def endless(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their whole names, but for the step at which the run ends."""
+    return {name: value for name, value in flat(settings).items() if name != END}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

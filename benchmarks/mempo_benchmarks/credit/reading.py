@@ -117,8 +117,10 @@ def _control(stage: Stage) -> str:
     if placebo is None or memory is None or placebo.high is None or memory.low is None:
         return ""
     told = "the intervals overlap, so mempo is not set apart"
-    if memory.low > placebo.high:
+    if _above(memory, placebo):
         told = "what a memory holds is what counts"
+    elif _above(placebo, memory):
+        told = "they agree better than mempo, so what a memory holds is not what counts"
     spread = (
         "" if control.spread is None else f" as the mean of shuffles whose sd is {number(control.spread)}"
     )
@@ -171,6 +173,11 @@ def _beyond(interval: Interval | None, side: int) -> bool:
     if interval is None or interval.low is None or interval.high is None:
         return False
     return interval.low > 0 if side > 0 else interval.high < 0
+
+
+def _above(one: Interval, other: Interval) -> bool:
+    """The whole of an interval lies above another."""
+    return one.low is not None and other.high is not None and one.low > other.high
 
 
 def _list(names: Sequence[str]) -> str:

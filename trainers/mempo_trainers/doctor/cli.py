@@ -10,7 +10,7 @@ import typer
 
 from mempo_env.errors import ConfigError
 from mempo_trainers.doctor import Diagnosis, diagnose, reproduces
-from mempo_trainers.run import differences, read_metrics, read_settings
+from mempo_trainers.run import differences, endless, read_metrics, read_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -19,7 +19,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def doctor(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
     against: Annotated[
-        Path | None, typer.Option(help="A run of the same settings and seed: are they equal?")
+        Path | None, typer.Option(help="A run of the same settings and seed, of any length: are they equal?")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
@@ -40,7 +40,7 @@ def examine(run: Path, against: Path | None = None) -> Diagnosis:
 
     Raises:
         ResultsError: if there is no run, or it cannot be read.
-        ConfigError: if the other run has other settings, or is the same one.
+        ConfigError: if the other run has other settings, beside its number of steps, or is the same one.
     """
     settings, rows = read_settings(run), read_metrics(run)
     found = diagnose(rows, settings)
@@ -50,7 +50,7 @@ def examine(run: Path, against: Path | None = None) -> Diagnosis:
         raise ConfigError(
             f"--against {against}: wanted another run of the settings of {run}, got that one itself"
         )
-    if told := differences(settings, read_settings(against)):
+    if told := differences(endless(settings), endless(read_settings(against))):
         raise ConfigError(f"--against {against}: wanted a run of the same settings as {run}, got {told}")
     others = read_metrics(against)
     finding = reproduces(rows, others)

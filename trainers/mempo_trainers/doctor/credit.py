@@ -117,8 +117,10 @@ def _outcome_alive(row: Mapping[str, Any]) -> int:
     return int(row["groups"] - row["degenerate_groups"])
 
 
-def first_kl(rows: Rows, settings: Settings) -> Finding | None:
+def first_kl(rows: Rows, settings: Settings) -> Finding | str | None:
     """The reference is not the policy that the run began with."""
+    if configured(settings, "kl", None) == 0:
+        return "no reference is kept (kl 0)"
     kl = abs(column(rows[:1], "kl")[0])
     if kl <= FIRST_KL:
         return None

@@ -89,9 +89,8 @@ def nothing_moves(rows: Rows, settings: Settings) -> Finding | None:
         action = f"it is paid for chance: a smaller --entropy than {entropy:g}, such as 0.01"
     else:
         action = "a greater --learning-rate; if that is of no use, see whether rewards depend on what it does"
-    ends = {
-        name: quarters(column(rows, name)) for name in ("reward", "entropy", "kl", "policy_kl", "grad_norm")
-    }
+    told = ("reward", "entropy", *["kl"] * (kl > 0), "policy_kl", "grad_norm")  # without it, no reference
+    ends = {name: quarters(column(rows, name)) for name in told}
     return Finding(
         symptom="nothing_moves",
         severity="warning",
