@@ -13,6 +13,9 @@ from mempo_trainers.credit import make
 from mempo_trainers.run import read_metrics
 
 OWN = '''
+import numpy as np
+from msgspec.structs import replace
+
 from mempo_trainers.credit.outcome import grpo
 
 
@@ -28,6 +31,58 @@ def whole(data):
 
 def wrong(data):
     return [[1.0]]
+
+
+def hole(data):
+    """Finite but for one token that the policy wrote, and all that it did not write."""
+    made = grpo(data).advantages_BK.copy()
+    made[~data.mask_BK] = np.nan
+    made[2, 0] = -np.inf
+    return made
+
+
+def paddings(data):
+    return np.where(data.mask_BK, grpo(data).advantages_BK, np.nan)
+
+
+def large(data):
+    return np.where(data.mask_BK, 1e300, 0.0)
+
+
+def whole_hole(data):
+    return replace(grpo(data), advantages_BK=hole(data))
+
+
+def whole_short(data):
+    return replace(grpo(data), advantages_BK=grpo(data).advantages_BK[:-1])
+
+
+def whole_outcome(data):
+    return replace(grpo(data), outcome_N=np.full(len(data.masked_N), np.nan))
+
+
+def whole_outcomes(data):
+    return replace(grpo(data), outcome_N=np.zeros(1))
+
+
+def weighed(data, *, weight):
+    return weight * grpo(data).advantages_BK
+
+
+def anything(data, **options):
+    return grpo(data).advantages_BK
+
+
+def nothing():
+    pass
+
+
+class Made:
+    def __call__(self, data, wt=1.0):
+        return wt * grpo(data).advantages_BK
+
+
+made, number = Made(), 7
 '''
 SMALL = ("--objectives", "2", "--reward", "em_mean", "--steps", "2", "--questions", "2", "--rollouts", "4")
 
@@ -63,3 +118,67 @@ def test_what_can_not_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "wanted numbers (segments, tokens)" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="no attribute 'hopefull'"):
         make("own_estimators:hopefull")
+
+
+@pytest.mark.parametrize(
+    "credit, options, told",
+    [
+        ("hopeful", ("flor=2",), "option of credit 'own_estimators:hopeful': 'flor': did you mean 'floor'?"),
+        ("hopeful", ("data=2",), "unknown option of credit 'own_estimators:hopeful': 'data'"),
+        ("made", ("wtt=2",), "did you mean 'wt'?"),
+        ("whole", ("wt=2",), "credit 'own_estimators:whole' has no options, got 'wt'"),
+        ("weighed", (), "missing a required argument: 'weight'"),
+        ("weighed", ("wheight=2",), "did you mean 'weight'?"),
+        ("anything", ("data=2",), "multiple values for argument 'data'"),
+        ("nothing", (), "credit 'own_estimators:nothing': wanted a function from trajectories"),
+        ("number", (), "credit 'own_estimators:number': wanted a function from trajectories, got 7"),
+    ],
+)  # fmt: skip
+def test_a_call_that_can_not_be_is_refused_before_anything_is_written(
+    credit: str, options: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [part for option in options for part in ("--option", option)]
+    assert main(["train", "toy", "--out", "run", "--credit", f"own_estimators:{credit}", *given, *SMALL]) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_call_that_can_be_is_made() -> None:
+    from test_train_batching import drawn
+
+    data = drawn().data
+    plain = make("grpo")(data).advantages_BK
+    for name, options, times in (
+        ("weighed", {"weight": 3}, 3),
+        ("anything", {"any": 1}, 1),
+        ("made", {"wt": 2}, 2),
+    ):
+        np.testing.assert_array_equal(
+            make(f"own_estimators:{name}", **options)(data).advantages_BK, times * plain
+        )
+    np.testing.assert_array_equal(make("own_estimators:paddings")(data).advantages_BK, plain)
+
+
+FINITE = "wanted finite advantages (segments, tokens) of what the policy wrote, got"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "credit, told",
+    [
+        ("hole", f"{FINITE} -inf at [2, 0]"),
+        ("large", f"{FINITE} inf at [0, "),
+        ("whole_hole", f"{FINITE} -inf at [2, 0]"),
+        ("whole_short", "wanted numbers (segments, tokens)"),
+        ("whole_outcome", "outcome_N: wanted finite numbers (rollouts), got nan at [0]"),
+        ("whole_outcomes", "wanted outcome_N of (8,), a number a rollout, got (1,)"),
+    ],
+)
+def test_what_is_not_a_finite_number_a_token_is_refused_in_its_step(
+    credit: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "toy", "--out", "run", "--credit", f"own_estimators:{credit}", *SMALL]) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
+    assert len(error) == 1 and f"credit 'own_estimators:{credit}'" in error[0] and told in error[0]
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == b""

@@ -131,7 +131,7 @@ class Trajectories(Struct, frozen=True, kw_only=True, eq=False):
             values = getattr(self, name)
             if not _all_finite(values):
                 wrong = self.mask_BK & ~np.isfinite(values)
-                _refuse(name, values, wrong, "finite numbers for what the policy wrote")
+                refuse(name, values, wrong, "finite numbers for what the policy wrote")
         return tuple(getattr(self, name) for name in names)
 
 
@@ -168,15 +168,15 @@ def _check_links(held: Trajectories) -> None:
         _range("used_UC", held.used_UC[:, 0], rounds, "a round")
     bits_BK = held.roles_BK.view(f"u{held.roles_BK.itemsize}")  # negative roles are large ones: a single pass
     if bits_BK.max(initial=0) > ANSWER:
-        _refuse("roles_BK", held.roles_BK, bits_BK > ANSWER, f"a role, 0 to {ANSWER}")
+        refuse("roles_BK", held.roles_BK, bits_BK > ANSWER, f"a role, 0 to {ANSWER}")
     number_R, longest_R = held.number_R, held.rounds_N[held.rollout_R]
     wanted = "each rollout's rounds numbered 1, 2, ..., each once"
-    _refuse("number_R", number_R, (number_R < 1) | (number_R > longest_R), wanted)
+    refuse("number_R", number_R, (number_R < 1) | (number_R > longest_R), wanted)
     place_R = held.rollout_R * longest_R.max(initial=1) + number_R
     _, first, count = np.unique(place_R, return_index=True, return_counts=True)
     again_R = np.zeros(rounds, bool)
     again_R[first] = count > 1
-    _refuse("number_R", number_R, again_R, wanted)
+    refuse("number_R", number_R, again_R, wanted)
 
 
 def _check_numbers(held: Trajectories) -> None:
@@ -190,13 +190,13 @@ def _check_numbers(held: Trajectories) -> None:
         alive = alive_N if name.endswith(("_N", "_NJ")) else alive_R
         if name in _REWARDS:
             wrong = alive & ~(np.abs(values) <= np.float64(MOST))
-            _refuse(name, values, wrong, f"finite numbers, at most {MOST:g} (mask the rollout: masked_N)")
+            refuse(name, values, wrong, f"finite numbers, at most {MOST:g} (mask the rollout: masked_N)")
         elif name in _SCORES:
             wanted = "log-probs, at most 0 (NaN: not scored)"
-            _refuse(name, values, alive[:, None] & (values > _NOISE), wanted)
+            refuse(name, values, alive[:, None] & (values > _NOISE), wanted)
         else:
             wrong = alive & ((values < -_NOISE) | (values > 1 + _NOISE))
-            _refuse(name, values, wrong, "shares in [0, 1]")
+            refuse(name, values, wrong, "shares in [0, 1]")
 
 
 def _all_finite(values: Floats) -> bool:
@@ -206,10 +206,10 @@ def _all_finite(values: Floats) -> bool:
 
 
 def _range(name: str, index_X: Ints, size: int, what: str) -> None:
-    _refuse(name, index_X, (index_X < 0) | (index_X >= size), f"{what}, 0 to {size - 1}")
+    refuse(name, index_X, (index_X < 0) | (index_X >= size), f"{what}, 0 to {size - 1}")
 
 
-def _refuse(name: str, values: NDArray[Any], wrong: Flags, wanted: str) -> None:
+def refuse(name: str, values: NDArray[Any], wrong: Flags, wanted: str) -> None:
     """ConfigError with the first value that is wrong, and where it is."""
     if wrong.any():
         place = np.argwhere(wrong)[0].tolist()

@@ -73,9 +73,34 @@ def check_options(name: str, function: Callable[..., Credit], given: Mapping[str
     _check(name, dict(list(inspect.signature(function).parameters.items())[1:]), given)
 
 
+def check_call(name: str, function: Any, given: Mapping[str, Any]) -> None:
+    """Raise a ConfigError unless a user's function takes trajectories, and these options by keyword."""
+    if not callable(function):
+        raise ConfigError(f"credit {name!r}: wanted a function from trajectories, got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions written in C do not tell
+        return
+    options = dict(list(signature.parameters.items())[1:])
+    if not any(option.kind is Parameter.VAR_KEYWORD for option in options.values()):
+        for option in given:
+            _option(name, options, option)
+    try:
+        signature.bind(None, **given)
+    except TypeError as error:
+        raise ConfigError(
+            f"credit {name!r}: wanted a function from trajectories, and options by keyword, got one of "
+            f"{signature}: {error}"
+        ) from None
+
+
 def _check(name: str, options: Mapping[str, Parameter], given: Mapping[str, Any]) -> None:
     for option, value in given.items():
-        if not options:
-            raise ConfigError(f"credit {name!r} has no options, got {option!r}")
-        kind = lookup(options, option, f"option of credit {name!r}:").annotation
+        kind = _option(name, options, option).annotation
         check(option, value.item() if isinstance(value, np.generic) else value, kind)
+
+
+def _option(name: str, options: Mapping[str, Parameter], option: str) -> Parameter:
+    if not options:
+        raise ConfigError(f"credit {name!r} has no options, got {option!r}")
+    return lookup(options, option, f"option of credit {name!r}:")

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from mempo_env.errors import lookup
+from mempo_env.errors import ConfigError, lookup
 from mempo_env.imported import imported
 from mempo_trainers.credit import attribution, combined, memory, outcome, returns, turn
-from mempo_trainers.credit.data import Trajectories
-from mempo_trainers.credit.options import check_options
+from mempo_trainers.credit.data import Trajectories, refuse
+from mempo_trainers.credit.options import check_call, check_options
 from mempo_trainers.credit.result import Credit, of_tokens
 
 Estimator: TypeAlias = Callable[[Trajectories], Credit]
@@ -48,10 +48,13 @@ def make(name: str, **options: Any) -> Estimator:
 
     Raises:
         ConfigError: if there is no such estimator or it has no such option (names the nearest), or an option
-            has a value of another kind than its default or out of its range.
+            has a value of another kind than its default or out of its range; from the estimator, if one of
+            your own returns other than one finite number a token.
     """
     if ":" in name:
-        return _own(name, partial(imported(name, "credit"), **options))
+        own = imported(name, "credit")
+        check_call(name, own, options)
+        return _own(name, partial(own, **options))
     function = lookup(CREDITS, name, "credit")
     check_options(name, function, options)
     return partial(function, **options)
@@ -59,14 +62,32 @@ def make(name: str, **options: Any) -> Estimator:
 
 def _own(name: str, function: Callable[[Trajectories], Any]) -> Estimator:
     """A user's function as an estimator: what it returns is checked, tied outcomes are counted."""
+    what = f"credit {name!r}"
 
     def estimate(trajectories: Trajectories) -> Credit:
         made = function(trajectories)
         if isinstance(made, Credit):
-            return made
-        advantages_BK = of_tokens(f"credit {name!r}", made, trajectories)
-        bare = outcome.grpo(trajectories)
-        masked_BK = np.where(trajectories.mask_BK, advantages_BK, np.float32(0))
-        return replace(bare, advantages_BK=masked_BK, outcome_N=np.zeros_like(bare.outcome_N))
+            found, advantages = made, made.advantages_BK
+            _check_outcome(what, made.outcome_N, trajectories)
+        else:
+            found, advantages = outcome.grpo(trajectories), made
+            found = replace(found, outcome_N=np.zeros_like(found.outcome_N))
+        with np.errstate(over="ignore"):  # refused below
+            advantages_BK = of_tokens(what, advantages, trajectories)
+        mask_BK = trajectories.mask_BK
+        wrong_BK = mask_BK & ~np.isfinite(advantages_BK)
+        refuse(what, advantages_BK, wrong_BK, "finite advantages (segments, tokens) of what the policy wrote")
+        return replace(found, advantages_BK=np.where(mask_BK, advantages_BK, np.float32(0)))
 
     return estimate
+
+
+def _check_outcome(what: str, outcome_N: Any, trajectories: Trajectories) -> None:
+    """Refuse what is not one finite number a rollout, or one that is masked."""
+    shape = trajectories.masked_N.shape
+    if np.shape(outcome_N) != shape:
+        raise ConfigError(
+            f"{what}: wanted outcome_N of {shape}, a number a rollout, got {np.shape(outcome_N)}"
+        )
+    wrong_N = ~trajectories.masked_N & ~np.isfinite(outcome_N)
+    refuse(f"{what}: outcome_N", np.asarray(outcome_N), wrong_N, "finite numbers (rollouts)")
