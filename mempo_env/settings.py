@@ -20,6 +20,7 @@ from typing import (
 import msgspec
 from msgspec import Meta, Struct
 from msgspec.inspect import BoolType, FloatType, IntType, NoneType, StrType, UnionType, type_info
+from msgspec.structs import force_setattr
 
 from mempo_env.errors import ConfigError, KeywordError, lookup
 
@@ -60,6 +61,8 @@ class _ByKeyword(msgspec.StructMeta):
 class Settings(Struct, metaclass=_ByKeyword, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A struct whose fields are of the kinds, in the ranges and among the choices that it annotates.
 
+    Numbers are floats, also where whole ones are given, so that equal settings are written equally.
+
     Raises:
         KeywordError: for a name that is no field.
         ConfigError: for a value that does not fit, with the field, what was wanted and what came.
@@ -67,7 +70,9 @@ class Settings(Struct, metaclass=_ByKeyword, frozen=True, kw_only=True, forbid_u
 
     def __post_init__(self) -> None:
         for name, kind in _kinds(type(self)).items():
-            check(name, getattr(self, name), kind)
+            value = check(name, getattr(self, name), kind)
+            if isinstance(value, float):
+                force_setattr(self, name, value)
 
 
 @functools.cache
@@ -75,13 +80,13 @@ def _kinds(settings: type[Settings]) -> dict[str, Any]:
     return get_type_hints(settings, include_extras=True)
 
 
-def check(name: str, value: Any, kind: Any) -> None:
-    """Raise a ConfigError unless a value is of a kind: a type, with `Meta` for its range, or a Literal."""
+def check(name: str, value: Any, kind: Any) -> Any:
+    """A value as one of a kind: a type, with `Meta` for its range, or a Literal; else a ConfigError."""
     if get_origin(kind) is Literal:
         lookup(dict.fromkeys(get_args(kind)), value, name)
-        return
+        return value
     try:
-        msgspec.convert(value, kind)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         wanted = _told(type_info(kind)) or str(error).replace("Expected ", "").replace("$", name)
         raise ConfigError(f"{name}: wanted {wanted}, got {_short(value)}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,15 @@ def test_options_are_names_with_plain_values(value: Any) -> None:
 def test_a_number_has_a_most(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"^{name}: wanted a number .* 1(0,000)?, got 1"):
         Config(**{name: value})
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_whole_number_is_written_as_the_number_that_it_is(name: str) -> None:
+    most = 1 if name in ("clip_low", "lambda_round") else 2
+    whole, replaced = Config(**{name: most}), msgspec.structs.replace(Config(), **{name: most})
+    wanted = msgspec.json.encode(Config(**{name: float(most)}))
+    assert msgspec.json.encode(whole) == msgspec.json.encode(replaced) == wanted
+    assert f'"{name}":{most}.0,'.encode() in wanted and type(getattr(whole, name)) is float
 
 
 def test_a_name_that_is_none_gets_a_guess() -> None:
