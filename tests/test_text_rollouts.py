@@ -227,6 +227,51 @@ def test_draws_are_the_same_whenever_they_are_asked_for() -> None:
     np.testing.assert_array_equal(first.responses.logprobs_BK, again.responses.logprobs_BK)
 
 
+POOLS = {
+    "questions": [f"q{i % 5}" for i in range(15)],
+    "sets": [f"q{i}+q{j}" for i in range(5) for j in range(5) if i != j],
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_draw_asks_nothing_twice_and_is_as_ever_where_it_would_not(
+    pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where all there is must be asked; chance behind the draw is as ever, whatever was drawn."""
+    ids, asked = POOLS[pool], list[tuple[list[str], int, int]]()
+
+    def noted(policy: Any, ids: list[str], env: Any, generator: torch.Generator, seed: int) -> None:
+        asked.append((ids, generator.initial_seed(), seed))
+
+    monkeypatch.setattr("mempo_trainers.text.rollouts", noted)
+    draw, repeated = drawing(sharp(), ids, ENV, group=2, seed=4), 0
+    for step in range(40):
+        chance = np.random.default_rng([4, step, 0])
+        plain = [ids[i] for i in chance.choice(len(ids), 3, replace=False)]
+        rest = int(chance.integers(1 << 62)), int(chance.integers(1 << 31))
+        draw(step, 0, 3)
+        drawn, *behind = asked.pop()
+        assert drawn[::2] == drawn[1::2] and tuple(behind) == rest
+        assert len({frozenset(one.split("+")) for one in drawn}) == 3
+        alone = len({frozenset(one.split("+")) for one in plain}) == 3
+        repeated += not alone
+        assert drawn[::2] == plain or not alone
+    assert 0 < repeated < 40
+    most = len({frozenset(one.split("+")) for one in ids})
+    draw(0, 0, most)
+    assert len({frozenset(one.split("+")) for one in asked.pop()[0]}) == most
+    with pytest.raises(
+        ConfigError, match=f"questions: wanted at most the {most} different ones, got {most + 1}"
+    ):
+        draw(0, 0, most + 1)
+
+
+def test_groups_are_as_large_as_they_were_drawn() -> None:
+    draw = drawing(sharp(max_new=12), ["q0", "q1", "q0", "q1", "q0", "q2"], ENV, group=3, seed=4)
+    for step in range(4):
+        assert draw(step, 0, 3).data.question_N.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
 def test_every_estimator_finds_what_it_needs() -> None:
     policy = sharp(max_new=12)
     rolled = drawing(policy, ["q0", "q1"], ENV, group=2, seed=0)(1, 0, 2)

@@ -13,6 +13,7 @@ import torch
 
 from mempo_agents.base import Context
 from mempo_agents.rollout import episodes
+from mempo_env.errors import ConfigError
 from mempo_env.scoring import contains, normalise, normalised_answers
 from mempo_env.types import Call, Completion, Episode, FinishReason, Invalid, Round, StopReason
 from mempo_trainers.credit.data import NOT_GENERATED, THINK, Floats, Ints, Trajectories
@@ -133,7 +134,7 @@ def rollouts(
 def drawing(
     policy: TextPolicy, question_ids: Sequence[str], env_kwargs: Mapping[str, Any], group: int, seed: int
 ) -> Draw:
-    """What a loop draws its rollouts from.
+    """What a loop draws its rollouts from; the groups of a draw are of different questions.
 
     Args:
         policy: Who plays, as it is then.
@@ -141,16 +142,43 @@ def drawing(
         env_kwargs: Keyword arguments of the environment.
         group: Rollouts of each question.
         seed: Of the run.
+
+    Raises:
+        ConfigError: from a draw of more questions than there are different ones.
     """
+    number_Q = numbered(question_ids)
 
     def draw(step: int, attempt: int, questions: int) -> Rollouts:
         chance = np.random.default_rng([seed, step, attempt])
-        chosen = chance.choice(len(question_ids), questions, replace=False)
+        chosen = _chosen(number_Q, questions, chance)
         generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))
         ids = [question_ids[i] for i in chosen for _ in range(group)]
         return rollouts(policy, ids, env_kwargs, generator, int(chance.integers(1 << 31)))
 
     return draw
+
+
+def numbered(question_ids: Sequence[str]) -> Ints:
+    """A number for each, from 0 on, equal for equal questions, in whichever order they are joined by "+"."""
+    return _numbers(frozenset(ids.split("+")) for ids in question_ids)
+
+
+def check_enough(number_Q: Ints, questions: int) -> None:
+    """ConfigError if so many different questions are more than there are."""
+    most = len(np.unique(number_Q))
+    if questions > most:
+        raise ConfigError(f"questions: wanted at most the {most:,} different ones, got {questions:,}")
+
+
+def _chosen(number_Q: Ints, questions: int, chance: np.random.Generator) -> Ints:
+    """Places of so many different questions; where a draw repeats one, others take its place."""
+    check_enough(number_Q, questions)
+    drawn = chance.choice(len(number_Q), questions, replace=False)
+    others = chance.spawn(1)[0].permutation(len(number_Q))
+    places = np.concatenate([drawn, others])
+    _, first = np.unique(number_Q[places], return_index=True)
+    chosen: Ints = places[np.sort(first)[:questions]]
+    return chosen
 
 
 def play(

@@ -27,7 +27,7 @@ from mempo_trainers.config import Config
 from mempo_trainers.policies.tiny_lm import Shape, TinyLM, learn
 from mempo_trainers.run import SETTINGS, Run, load, read_settings
 from mempo_trainers.sft import SftConfig, sft, shown, tokenised
-from mempo_trainers.text import drawing, play
+from mempo_trainers.text import check_enough, drawing, numbered, play
 from mempo_trainers.threads import one_thread
 from mempo_trainers.toy import LOOPS, conclude
 
@@ -149,8 +149,7 @@ def train(task: ToyText, config: Config, out: Path, board: bool = True) -> dict[
     """
     task.asked("test")  # has fewer questions than the training split; refused before anything is trained
     pool = task.asked("train")
-    if config.questions > len(pool):
-        raise ConfigError(f"questions: wanted at most {len(pool):,}, got {config.questions:,}")
+    check_enough(numbered(pool), config.questions)
     with one_thread(), Run(out, msgspec.to_builtins({"task": task, "config": config}), board) as run:
         warm_start(task, out / WARM)
         policy = started(task, config, out)
