@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -280,6 +281,61 @@ def test_other_settings_are_refused_before_anything_is_done(whole: Path) -> None
     with pytest.raises(ResultsError, match=r"config.seed: 0 / 3"):
         train(SMALL, msgspec.structs.replace(LEARN, seed=3), whole, board=False)
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("steps", [2, 4])
+def test_another_warm_start_is_refused_and_the_right_one_goes_on(
+    steps: int, whole: Path, tmp_path: Path
+) -> None:
+    """It would be another reference for the divergence, and another policy to have gained over."""
+    run, config = tmp_path / "run", msgspec.structs.replace(LEARN, kl=0.1, steps=2)
+    longer = msgspec.structs.replace(config, steps=steps)
+    train(SMALL, config, run, board=False)
+    made, kept = run / WARM / POLICY, tmp_path / "kept"
+    made.rename(kept)
+    other = started(SMALL, config, whole)
+    with torch.no_grad():
+        next(other.model.parameters()).add_(0.1)
+    other.save(made)
+    before = files(run)
+    with pytest.raises(ResultsError, match=f"{made}: wanted the policy that {run} began with, found another"):
+        train(SMALL, longer, run, board=False)
+    with pytest.raises(ResultsError, match=f"{made}: wanted the policy that {run} began with, found another"):
+        restore(run)
+    assert files(run) == before
+    shutil.rmtree(made)
+    if steps == 2:
+        kept.rename(made)  # else it is made anew from its checkpoint
+    for folder in (run, tmp_path / "at once"):
+        train(SMALL, longer, folder, board=False)
+    assert_same(run, tmp_path / "at once")
+
+
+def test_a_warm_start_that_is_replaced_while_a_run_is_trained_is_not_what_it_is_held_against(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, update, held = tmp_path / "run", TinyLM.update, []
+
+    def replaced(self: TinyLM) -> float:
+        if (run / METRICS).exists() and (run / WARM / POLICY).exists():
+            shutil.rmtree(run / WARM / POLICY)
+        return update(self)
+
+    def noted(task: ToyText, policy: TinyLM, warm: TinyLM, seed: int) -> dict[str, float]:
+        held.append(warm)
+        return {}
+
+    train(SMALL, msgspec.structs.replace(LEARN, steps=1), tmp_path / "other", board=False)
+    monkeypatch.setattr(TinyLM, "update", replaced)
+    monkeypatch.setattr("mempo_trainers.toy_text.evaluate", noted)
+    train(SMALL, LEARN, run, board=False)
+    assert_equal(
+        held[0].state_dict()["model"], started(SMALL, LEARN, tmp_path / "other").state_dict()["model"]
+    )
 
 
 def test_settings_of_an_array_run_are_no_run_of_tiny_lm(tmp_path: Path) -> None:

@@ -45,14 +45,18 @@ class Run:
         folder: Of the run; made if there is none.
         settings: All that decides what comes out; plain values.
         tensorboard: Write the metrics for TensorBoard too, where it is installed.
+        start: Folder of the saved policy that the run begins with, if it is no new one; there by the first
+            step at the latest, and always the same.
 
     Raises:
-        ResultsError: if another process writes to the run, or it was begun with other settings, or has done
-            more steps, or what is there cannot be read.
+        ResultsError: if another process writes to the run, or it was begun with other settings, or from
+            another policy, or has done more steps, or what is there cannot be read.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], tensorboard: bool = False) -> None:
-        self.folder, self._use = folder, ExitStack()
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], tensorboard: bool = False, start: Path | None = None
+    ) -> None:
+        self.folder, self._from, self._use = folder, start, ExitStack()
         try:
             self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})), tensorboard)
         except BaseException:
@@ -76,7 +80,7 @@ class Run:
             ) from None
         file = self.folder / SETTINGS
         if file.exists():
-            _go_on(self.folder, file.read_bytes(), settings)
+            _go_on(self.folder, file.read_bytes(), settings, self._from)
         elif self._metrics.tell():
             raise ResultsError(
                 f"{self.folder}: holds {METRICS} without {SETTINGS}, so it is of nobody knows what; choose "
@@ -90,7 +94,7 @@ class Run:
 
     def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
         """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
-        done = self._resume(policy)
+        done, self._began = self._resume(policy), _content(self._from)
         if 0 < done < total:
             print(f"{self.folder}: goes on from step {done:,} to {total:,}", file=sys.stderr)  # noqa: T201
         with progress(label, total, done, unit="steps") as advance:
@@ -128,6 +132,7 @@ class Run:
             "format": FORMAT,
             "step": step,
             "settings": endless(read_settings(self.folder)),
+            "start": self._began,
             "rows": digest(*read_rows(self.folder, whole=True)),
             "policy": policy.state_dict(),
         }
@@ -139,7 +144,7 @@ class Run:
         """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""
         done, rows = 0, read_rows(self.folder, whole=False)
         if (self.folder / CHECKPOINT).exists():
-            done = load(self.folder, policy)
+            done = load(self.folder, policy, self._from)
             self._check(rows[:done], done)
         self._metrics.truncate(sum(len(line) for line in rows[:done]))
         self._metrics.seek(0, os.SEEK_END)
@@ -155,19 +160,24 @@ class Run:
             )
 
 
-def load(folder: Path, policy: Policy) -> int:
+def load(folder: Path, policy: Policy, start: Path | None = None) -> int:
     """Load the checkpoint of a run into a policy; returns the number of its step.
+
+    Args:
+        folder: Of the run.
+        policy: Of the run's kind.
+        start: As in `Run`.
 
     Raises:
         ResultsError: if there is none, or it is damaged, or of another policy, or its weights are not finite,
-            or it was not made under the settings that lie beside it.
+            or it was not made under the settings that lie beside it, or did not begin with that start.
     """
     file = folder / CHECKPOINT
     if not file.exists():
         raise ResultsError(
             f"{file}: wanted a checkpoint, found none; train first: mempo train toy --out {folder}"
         )
-    weights, step = _checkpoint(folder)
+    weights, step = _checkpoint(folder, start)
     try:
         policy.load_state_dict(weights)
     except Exception as error:  # of other names, of other shapes, not of tensors at all
@@ -175,8 +185,8 @@ def load(folder: Path, policy: Policy) -> int:
     return step
 
 
-def _checkpoint(folder: Path) -> tuple[Any, int]:
-    """The state of the policy and the number of its step; a ResultsError where they are damaged."""
+def _checkpoint(folder: Path, start: Path | None) -> tuple[Any, int]:
+    """The state of the policy and the number of its step; a ResultsError where they are not of the run."""
     file = folder / CHECKPOINT
     try:
         with ZipFile(file) as parts:
@@ -188,9 +198,20 @@ def _checkpoint(folder: Path) -> tuple[Any, int]:
         raise _refused(file, _told(error)) from None
     if told := differences(made, endless(read_settings(folder))):
         raise _refused(file, f"one of another run, or {SETTINGS} was edited (there / in {SETTINGS}: {told})")
+    if start is not None and start.exists() and state.get("start") != _content(start):
+        raise ResultsError(
+            f"{start}: wanted the policy that {folder} began with, found another; put that one back, or "
+            "start anew in another folder"
+        )
     if not _finite(weights):
         raise _refused(file, "weights that are not finite: it learned too fast")
     return weights, step
+
+
+def _content(start: Path | None) -> str:
+    """A digest of the files of a saved policy."""
+    files = [] if start is None else sorted(path for path in start.iterdir() if path.is_file())
+    return digest(*(part for file in files for part in (file.name, file.read_bytes())))
 
 
 def _refused(file: Path, got: str) -> ResultsError:
@@ -254,7 +275,7 @@ def _object(place: str, text: bytes) -> dict[str, Any]:
         raise ResultsError(f"{place}: {error}; was it edited by hand?") from None
 
 
-def _go_on(folder: Path, begun: bytes, now: bytes) -> None:
+def _go_on(folder: Path, begun: bytes, now: bytes, start: Path | None) -> None:
     """Let a run go on to another end; refuse other settings by their names, and fewer steps than are done."""
     there, here = (_object(str(folder / SETTINGS), text) for text in (begun, now))
     told, end = differences(there, here), flat(here).get(END)
@@ -265,7 +286,7 @@ def _go_on(folder: Path, begun: bytes, now: bytes) -> None:
             f"{folder}: was begun with other settings (there / here: {told}); run it as it was begun, or "
             "choose another --out"
         )
-    done = _checkpoint(folder)[1] if (folder / CHECKPOINT).exists() else 0
+    done = _checkpoint(folder, start)[1] if (folder / CHECKPOINT).exists() else 0
     if end < done:
         raise ResultsError(
             f"{folder}: wanted at least the {done:,} steps that are done, got {end:,}; choose another --out"

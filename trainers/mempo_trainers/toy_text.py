@@ -7,6 +7,7 @@ answered. Names, and the words in them, are new in the test split.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -150,12 +151,14 @@ def train(task: ToyText, config: Config, out: Path, board: bool = True) -> dict[
     task.asked("test")  # has fewer questions than the training split; refused before anything is trained
     pool = task.asked("train")
     check_enough(numbered(pool), config.questions)
-    with one_thread(), Run(out, msgspec.to_builtins({"task": task, "config": config}), board) as run:
+    settings = msgspec.to_builtins({"task": task, "config": config})
+    with one_thread(), Run(out, settings, board, start=out / WARM / POLICY) as run:
         warm_start(task, out / WARM)
         policy = started(task, config, out)
+        warm = copy.deepcopy(policy)
         draw = drawing(policy, pool, task.environment("train"), config.rollouts, config.seed)
         LOOPS[config.algo](policy, draw, config, run)
-        result = evaluate(task, policy, started(task, config, out), config.seed)
+        result = evaluate(task, policy, warm, config.seed)
         conclude(out, result)
     return result
 
@@ -214,5 +217,5 @@ def restore(out: Path) -> tuple[ToyText, Config, TinyLM]:
     except (KeyError, msgspec.ValidationError) as error:
         raise ResultsError(f"{out / SETTINGS}: wanted the settings of a run of tiny_lm: {error}") from None
     policy = started(task, config, out)
-    load(out, policy)
+    load(out, policy, out / WARM / POLICY)
     return task, config, policy
