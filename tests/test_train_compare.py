@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from mempo_benchmarks.toy.compare import grouped
-from mempo_benchmarks.toy.sweep import course
+from mempo_benchmarks.toy.sweep import Step, course
 from mempo_env.cli import main
 from mempo_env.errors import ResultsError
 from mempo_trainers.run import METRICS, RESULT, SETTINGS
@@ -71,6 +72,47 @@ def test_runs_can_be_named_one_by_one_and_twice(runs: Path) -> None:
     assert list(grouped([one])) == ["all alike"]
 
 
+def test_a_run_counts_once_whatever_links_lead_to_it(runs: Path, tmp_path: Path) -> None:
+    """To itself, to what is above it, to a run in the folder and to one out of it."""
+    out, folder = tmp_path / "out", tmp_path / "deep"
+    written(out / "seed-3", [0.0] * 5 + [1.0] * 15, 0.7, 3, credit="mempo", steps=STEPS)
+    written(out / "seed-4", [0.0] * 5 + [1.0] * 15, 0.6, 4, credit="mempo", steps=STEPS)
+    for place, to in (("loop", folder), ("up", tmp_path), ("again", folder / "mempo" / "0"), ("far", out)):
+        (folder / place).symlink_to(to)
+    (folder / "mempo" / "three").symlink_to(out / "seed-3")
+    (tmp_path / "link").symlink_to(folder)
+    (group,) = grouped([tmp_path / "link", folder, folder / "again"]).values()
+    assert (group.runs, group.success.value) == (4, pytest.approx((1.0 + 0.9 + 0.8 + 0.7) / 4))
+
+
+def test_one_run_in_two_places_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = runs / "deep" / "mempo" / "1"
+    shutil.copytree(one, runs / "deep" / "mempo" / "copy")
+    rewritten = (runs / "deep" / "mempo" / "copy" / SETTINGS).read_text().replace('"seed": 1', '"seed": 1.0')
+    (runs / "deep" / "mempo" / "copy" / SETTINGS).write_text(rewritten)
+    assert main(["train", "compare", str(runs)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"mempo: {one.parent / 'copy'}: wanted other settings or another seed than those")
+    assert f"those of {one}, got the same" in error and error.count("\n") == 1
+
+
+def test_settings_are_compared_by_value(tmp_path: Path) -> None:
+    written(tmp_path / "a", [0.0], 0.0, 0, kl=0, entropy=0.1)
+    written(tmp_path / "b", [0.0], 0.0, 1, entropy=0.1, kl=0.0)
+    written(tmp_path / "c", [0.0], 0.0, 0, kl=0.5, entropy=0.1)
+    assert {name: group.runs for name, group in grouped([tmp_path]).items()} == {"kl=0": 2, "kl=0.5": 1}
+
+
+def test_no_group_is_lost_to_one_that_looks_like_it(tmp_path: Path) -> None:
+    options = [{"at": 1}, {"at": "1"}, {"at": "–"}, {}, {"at": None}, {"at": "None"}]
+    for place, some in enumerate(options):
+        written(tmp_path / str(place), [0.0], 0.0, credit_options=some)
+    written(tmp_path / "task", [0.0], 0.0, task={"objectives": 1, "credit_options": {"at": 1}})
+    groups = grouped([tmp_path])
+    assert len(groups) == 7
+    assert "config.credit_options.at='1', task.credit_options.at=UNSET" in groups
+
+
 def test_options_that_only_one_has_name_it(tmp_path: Path) -> None:
     written(tmp_path / "a", [0.0], 0.0, credit="mempo", credit_options={"pool": "round"})
     written(tmp_path / "b", [0.0], 0.0, credit="mempo", credit_options={})
@@ -93,7 +135,35 @@ def test_what_is_not_finished_is_said(runs: Path, capsys: pytest.CaptureFixture[
     (runs / "deep" / "mempo" / "2" / RESULT).unlink()
     assert main(["train", "compare", str(runs)]) == 0
     told = capsys.readouterr().out
-    assert "1.00 [1.00, 1.00]*" in told and "* not finished: mean of the last 10 steps" in told
+    assert "1.00 [1.00, 1.00]*" in told and "* not finished: success is the mean of the last 10 steps" in told
+    assert "40*" in told and told.count("to step 20") == 1
+
+
+def test_each_run_counts_as_far_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that reached it are told, whatever another one has not done yet."""
+    learned: list[float | None] = [0.0] * 5 + [1.0] * 15
+    for seed in (0, 1):
+        written(tmp_path / "most" / str(seed), learned, 1.0, seed, credit="a")
+    written(tmp_path / "most" / "2", [0.0] * 4, None, 2, credit="a")
+    written(tmp_path / "few" / "0", learned, 1.0, 0, credit="b")
+    for seed in (1, 2):
+        written(tmp_path / "few" / str(seed), [0.0] * 12, None, seed, credit="b")
+    written(tmp_path / "none" / "0", [0.0] * 12, None, 0, credit="c")
+    written(tmp_path / "never" / "0", learned, 1.0, 0, credit="d")
+    written(tmp_path / "never" / "1", [0.0] * 20, 0.0, 1, credit="d")
+    groups = grouped([tmp_path])
+    most = groups["credit=a"]
+    assert most.course.rollouts == (896, 896, None) and most.course.median == 896
+    assert (most.course.steps, most.pending, most.course.at) == (4, 1, (64, 128, 192, 256))
+    assert most.course.seconds == pytest.approx((40 + 40 + 8) / 3)
+    assert main(["train", "compare", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in told.splitlines() if "credit=" in line}
+    assert " 896 (2 of 3, 1 not yet) " in rows["credit=a"] and "▁▁▁▁ to step 4 " in rows["credit=a"]
+    assert " not yet (1 of 3) " in rows["credit=b"] and " 29* " in rows["credit=a"]
+    assert " not yet " in rows["credit=c"] and "(" not in rows["credit=c"]
+    assert " never (1 of 2) " in rows["credit=d"] and "*" not in rows["credit=d"]
+    assert "seconds are of the steps that are done" in told and "the curve ends with the shortest run" in told
 
 
 def test_the_table_shows_it_all(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,19 +222,68 @@ def test_a_result_that_is_none_is_named(runs: Path) -> None:
         grouped([runs])
 
 
-def rows(success: list[float | None], rollouts: list[int]) -> list[dict[str, Any]]:
-    return [{"success": s, "rollouts": n, "seconds": 1.0} for s, n in zip(success, rollouts, strict=True)]
+@pytest.mark.parametrize(
+    "result", ['{"success": 7}', '{"success": "1"}', '{"success": null}', "[]", "{", "\xff"]
+)
+def test_a_result_that_can_not_be_is_one_line(
+    result: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runs / "grpo" / RESULT).write_bytes(result.encode("latin-1"))
+    assert main(["train", "compare", str(runs)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"mempo: {runs / 'grpo' / RESULT}: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"success": 5},
+        {"success": "x"},
+        {"success": True},
+        {"rollouts": -1},
+        {"rollouts": None},
+        {"seconds": "2"},
+        {"groups": 0.5},
+        {"degenerate_groups": [4]},
+    ],
+)
+def test_a_row_that_says_what_can_not_be_is_one_line(
+    changes: dict[str, Any], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = runs / "grpo" / METRICS
+    lines = file.read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | changes)
+    file.write_text("\n".join(lines) + "\n")
+    assert main(["train", "compare", str(runs)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"mempo: {file}:3: wanted the figures of a training run: ")
+    assert f"$.{next(iter(changes))}" in error and error.count("\n") == 1
+
+
+def test_a_warm_start_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no run of a trainer that plays: it knows of no success."""
+    warm = written(tmp_path / "warm", [0.0], None)
+    (warm / METRICS).write_text('{"step":1,"loss":3.5,"tokens":240,"grad_norm":1.0,"seconds":0.1}\n')
+    assert main(["train", "compare", str(warm)]) == 2
+    error = capsys.readouterr().err
+    assert f"{warm / METRICS}:1: wanted the figures of a training run: " in error
+    assert "`success`" in error and "such as a warm start?" in error
+
+
+def rows(success: list[float | None], rollouts: list[int]) -> list[Step]:
+    return [Step(success=s, rollouts=n, seconds=1.0) for s, n in zip(success, rollouts, strict=True)]
 
 
 def test_a_course_counts_the_rollouts_that_there_were() -> None:
     """Steps need not be equally large, nor runs equally long; an unknown success is that of before."""
     first = rows([None, 0.5, None, *[1.0] * 10], [0, 10, 20, *[30] * 10])
-    second = rows([0.0] * 13 + [1.0], [8] * 14)
+    second = rows([0.0] * 13 + [1.0] * 9, [8] * 22)
     went = course([first, second])
     # steps 2 to 11: 0.5, 0.5 and eight times 1 are 0.9; 10 + 20 + 8 x 30 rollouts
-    assert went.rollouts == (270, None)
+    # steps 13 to 22: 0 and nine times 1; though the curve of both ends with step 13
+    assert (went.rollouts, went.steps) == ((270, 22 * 8), 13)
     assert went.at == tuple(
         np.mean([np.cumsum([0, 10, 20, *[30] * 10]), np.arange(1, 14) * 8], axis=0).astype(int)
     )
     assert [point.value for point in went.curve[:4]] == [0.0, 0.25, 0.25, 0.5]
-    assert went.seconds == 13.5
+    assert went.seconds == (13 + 22) / 2

@@ -7,14 +7,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from mempo_benchmarks.stats import Interval, mean_interval
-from mempo_benchmarks.toy.sweep import SUCCESS, WINDOW, Course, course, told
+from mempo_benchmarks.toy.sweep import (
+    SUCCESS,
+    WINDOW,
+    Course,
+    Result,
+    Step,
+    course,
+    read_result,
+    read_steps,
+    told,
+)
 from mempo_env.errors import ResultsError
-from mempo_trainers.run import RESULT, SETTINGS, flat, read_metrics, read_settings
+from mempo_trainers.run import RESULT, SETTINGS, flat, read_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -45,6 +54,7 @@ class Group(Struct, frozen=True):
         success: At the end, with its interval over seeds: on new episodes where all are `finished`, else the
             mean of the last `WINDOW` steps.
         finished: Whether all were evaluated.
+        pending: How many may still learn: not finished, and not at `SUCCESS` yet.
         degenerate: Share of the groups whose outcomes are all equal; None where nobody counts them.
         course: How they went.
     """
@@ -53,12 +63,9 @@ class Group(Struct, frozen=True):
     runs: int
     success: Interval
     finished: bool
+    pending: int
     degenerate: float | None
     course: Course
-
-
-class _Result(Struct):
-    success: float
 
 
 @app.command()
@@ -77,69 +84,91 @@ def compare(
     rows = [_row(name, group) for name, group in groups.items()]
     console.print(table("Training runs", HEADS, rows))
     if not all(group.finished for group in groups.values()):
-        console.print(f"* not finished: mean of the last {WINDOW} steps of training, not of new episodes")
+        console.print(
+            f"* not finished: success is the mean of the last {WINDOW} steps of training, not of new "
+            "episodes; seconds are of the steps that are done; the curve ends with the shortest run",
+            soft_wrap=True,
+        )
     if out is not None:
         curves({"": {name: group.course for name, group in groups.items()}}, out)
         console.print(f"curves: {out}")
 
 
 def grouped(folders: Sequence[Path]) -> dict[str, Group]:
-    """Runs by the settings in which they differ.
+    """Runs by the settings in which they differ, whatever form these are written in.
 
     Raises:
-        ResultsError: if there is no run in a folder, or one without a finished step.
+        ResultsError: if there is no run in a folder, or one without a finished step, or one of the settings
+            and the seed of another, or what is there cannot be read.
     """
-    found: dict[bytes, list[Path]] = {}
-    for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        runs = runs_in(folder)
-        if not runs:
-            raise ResultsError(f"{folder}: wanted a training run, or a folder with runs in it, found none")
-        for run in runs:
-            same = found.setdefault(msgspec.json.encode(_settings(run), order="sorted"), [])
-            if run not in same:
-                same.append(run)
-    groups = [_group(runs) for runs in found.values()]
+    found: list[list[Path]] = []
+    settings = {run: _settings(run) for folder in folders for run in _some_in(folder)}
+    for run, mine in settings.items():
+        same = next((group for group in found if _seedless(settings[group[0]]) == _seedless(mine)), None)
+        if same is None:
+            found.append([run])
+        elif twin := next((other for other in same if settings[other] == mine), None):
+            raise ResultsError(
+                f"{run}: wanted other settings or another seed than those of {twin}, got the same, which is "
+                "no further evidence; leave one of the two out"
+            )
+        else:
+            same.append(run)
+    groups = [_group(runs, _seedless(settings[runs[0]])) for runs in found]
     return dict(zip(_names([group.settings for group in groups]), groups, strict=True))
 
 
+def _some_in(folder: Path) -> list[Path]:
+    if runs := runs_in(folder.resolve()):
+        return runs
+    raise ResultsError(f"{folder}: wanted a training run, or a folder with runs in it, found none")
+
+
 def runs_in(folder: Path) -> list[Path]:
-    """The folder if it is a run, else the runs in it by name; what lies inside a run is a part of it."""
+    """The folder if it is a run, else the runs in it by name; each by where it really lies.
+
+    What lies inside a run is a part of it. Of links, only those to runs are followed.
+    """
     if (folder / SETTINGS).is_file():
-        return [folder]
-    below = sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    return [run for path in below for run in runs_in(path)]
+        return [folder.resolve()]
+    if not folder.is_dir() or folder.is_symlink():
+        return []
+    return [run for path in sorted(folder.iterdir()) for run in runs_in(path)]
 
 
 def _settings(run: Path) -> dict[str, Any]:
-    named = flat(read_settings(run))
-    return {name: value for name, value in named.items() if name not in (*SEEDS, "format")}
+    return {name: value for name, value in flat(read_settings(run)).items() if name != "format"}
 
 
-def _group(runs: Sequence[Path]) -> Group:
-    rows = [read_metrics(run) for run in runs]
-    went = course(rows)
-    finished = all((run / RESULT).is_file() for run in runs)
-    if finished:
-        ends = [_result(run / RESULT) for run in runs]
+def _seedless(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in SEEDS}
+
+
+def _group(runs: Sequence[Path], settings: dict[str, Any]) -> Group:
+    steps = [read_steps(run) for run in runs]
+    went = course(steps)
+    finished = [(run / RESULT).is_file() for run in runs]
+    if all(finished):
+        ends = [read_result(run, Result).success for run in runs]
     else:
-        ends = [_mean([row["success"] for row in run[-WINDOW:]]) for run in rows]
-    counted = [row for run in rows for row in run if row.get("groups")]
-    dead, groups = (sum(row[name] for row in counted) for name in ("degenerate_groups", "groups"))
+        ends = [_mean([step.success for step in run[-WINDOW:]]) for run in steps]
     return Group(
-        settings=_settings(runs[0]),
+        settings=settings,
         runs=len(runs),
         success=mean_interval(ends),
-        finished=finished,
-        degenerate=dead / groups if groups else None,
+        finished=all(finished),
+        pending=sum(not end and n is None for end, n in zip(finished, went.rollouts, strict=True)),
+        degenerate=_degenerate([step for run in steps for step in run]),
         course=went,
     )
 
 
-def _result(file: Path) -> float:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=_Result).success
-    except msgspec.MsgspecError as error:
-        raise ResultsError(f"{file}: wanted what the trained policy does: {error}") from None
+def _degenerate(steps: Sequence[Step]) -> float | None:
+    counted = [step for step in steps if step.degenerate_groups is not None]
+    dead, groups = (
+        sum(getattr(step, name) or 0 for step in counted) for name in ("degenerate_groups", "groups")
+    )
+    return dead / groups if groups else None
 
 
 def _mean(success: Sequence[float | None]) -> float:
@@ -148,18 +177,22 @@ def _mean(success: Sequence[float | None]) -> float:
 
 
 def _names(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What to call each: the settings that differ among those that have them; if it takes that, among all."""
-    missing = dict.fromkeys((name for settings in all_settings for name in settings), "–")
-    few, many = (
-        [_told(mine, complete) for mine in complete]
-        for complete in (all_settings, [{**missing, **settings} for settings in all_settings])
-    )
-    return few if len(set(few)) == len(few) else many
+    """What to call each: the settings that differ among those that have them; if it takes that, among all.
+
+    Where they only look alike, as 1 and "1" do, texts are quoted and names whole: no two are called the same.
+    """
+    every = dict.fromkeys(name for settings in all_settings for name in settings)
+    shown = [
+        all_settings,
+        *([{**dict.fromkeys(every, absent), **mine} for mine in all_settings] for absent in ("–", UNSET)),
+    ]
+    names = ([_told(mine, told, exact=told is shown[-1]) for mine in told] for told in shown)
+    return next(told for told in names if len(set(told)) == len(told))
 
 
-def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]], exact: bool) -> str:
     differ = [
-        f"{name.partition('.')[2] or name}={value}"
+        f"{name}={value!r}" if exact else f"{name.partition('.')[2] or name}={value}"
         for name, value in mine.items()
         if any(other.get(name, value) != value for other in others)
     ]
@@ -167,14 +200,24 @@ def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _row(name: str, group: Group) -> tuple[str, ...]:
-    went, reached = group.course, sum(rollouts is not None for rollouts in group.course.rollouts)
-    many = f" ({reached} of {group.runs})" if 0 < reached < group.runs else ""
+    went, mark = group.course, "" if group.finished else "*"
+    bars = "".join(BARS[round(point.value * (len(BARS) - 1))] for point in went.curve)
     return (
         name.replace(", ", "\n"),
         str(group.runs),
-        told(group.success) + ("" if group.finished else "*"),
-        ("never" if went.median is None else f"{went.median:,}") + many,
+        told(group.success) + mark,
+        _reached(group),
         "" if group.degenerate is None else f"{group.degenerate:.0%}",
-        f"{went.seconds:,.0f}",
-        "".join(BARS[round(point.value * (len(BARS) - 1))] for point in went.curve),
+        f"{went.seconds:,.0f}{mark}",
+        bars if group.finished else f"{bars} to step {went.steps:,}",
     )
+
+
+def _reached(group: Group) -> str:
+    """The median of the rollouts to `SUCCESS`; where not all got there, how many did and how many may."""
+    median, reached = group.course.median, sum(n is not None for n in group.course.rollouts)
+    if median is None:
+        text, more = "not yet" if group.pending else "never", ""
+    else:
+        text, more = f"{median:,}", f", {group.pending} not yet" if group.pending else ""
+    return f"{text} ({reached} of {group.runs}{more})" if 0 < reached < group.runs else text

@@ -6,9 +6,9 @@ import itertools
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from mempo_benchmarks.stats import Interval, mean_interval, mean_intervals
 from mempo_env.errors import ResultsError
+from mempo_env.files import BAD_JSON
 from mempo_env.progress import progress
+from mempo_env.settings import Share, Size, Whole
 from mempo_trainers.config import Config
-from mempo_trainers.run import FORMAT, RESULT, SETTINGS, differences, read_metrics, read_settings
+from mempo_trainers.run import FORMAT, METRICS, RESULT, SETTINGS, differences, read_metrics, read_settings
 from mempo_trainers.toy import Toy
 
 SUCCESS = 0.9
@@ -29,6 +31,9 @@ WINDOW = 10
 """Steps over which that share is taken while it learns."""
 BINS = 24
 """Points of a curve."""
+
+
+S = TypeVar("S", bound=Struct)
 
 
 class Arm(Struct, frozen=True):
@@ -57,24 +62,50 @@ class Arm(Struct, frozen=True):
         return [self.folder(out, seed) for seed in range(self.seeds)]
 
 
+class Step(Struct, frozen=True, kw_only=True):
+    """What a row of metrics must say of a step for runs to be compared; see `mempo_trainers.metrics.row`."""
+
+    success: Share | None
+    rollouts: Whole
+    seconds: Size
+    groups: Whole | None = None
+    degenerate_groups: Whole | None = None
+
+
+class Result(Struct, frozen=True):
+    """What every trainer finds out about the trained policy."""
+
+    success: Share
+
+
+class ToyResult(Result, frozen=True):
+    """What `mempo train toy` finds out beside."""
+
+    recall: Share
+    em: Share
+
+
 class Course(Struct, frozen=True, kw_only=True):
     """How runs with different seeds went, with intervals over them.
 
     Attributes:
-        rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: never.
+        rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: it has not
+            reached it.
+        steps: How far all of them are, where the curve ends.
         at: Rollouts at the points of the curve, mean over runs.
         curve: Success while training, at each point.
-        seconds: Mean duration of the training steps of a run.
+        seconds: Mean duration of the training steps that a run has done.
     """
 
     rollouts: tuple[int | None, ...]
+    steps: int
     at: tuple[int, ...]
     curve: tuple[Interval, ...]
     seconds: float
 
     @property
     def median(self) -> int | None:
-        """Median of `rollouts`, runs that never reach it counted as infinity; None if it is that."""
+        """Median of `rollouts`, runs that have not reached it counted as infinity; None if it is that."""
         never = np.inf
         middle = float(np.median([never if n is None else n for n in self.rollouts]))
         return None if not np.isfinite(middle) else int(middle)
@@ -136,46 +167,76 @@ def learned(arm: Arm, out: Path) -> Learned:
     """Read what the runs of an arm came to.
 
     Raises:
-        ResultsError: if one is not finished, or is of other settings.
+        ResultsError: if one is not finished, or is of other settings, or cannot be read.
     """
     folders = arm.folders(out)
     unfinished = [str(folders[seed]) for seed in range(arm.seeds) if not _finished(arm, out, seed)]
     if unfinished:
         raise ResultsError(f"{unfinished[0]}: wanted a finished run; run the same command again")
-    results = [msgspec.json.decode((folder / RESULT).read_bytes()) for folder in folders]
-    final = [result["success"] for result in results]
+    results = [read_result(folder, ToyResult) for folder in folders]
+    final = [result.success for result in results]
     return Learned(
-        **asdict(course([read_metrics(folder) for folder in folders])),
+        **asdict(course([read_steps(folder) for folder in folders])),
         arm=arm,
         success=mean_interval(final),
-        recall=float(np.mean([result["recall"] for result in results])),
-        em=float(np.mean([result["em"] for result in results])),
+        recall=float(np.mean([result.recall for result in results])),
+        em=float(np.mean([result.em for result in results])),
         reached=sum(value >= SUCCESS for value in final),
     )
 
 
-def course(runs: Sequence[Sequence[Mapping[str, Any]]]) -> Course:
-    """How runs went, from their rows; as far as all of them are.
+def read_steps(folder: Path) -> list[Step]:
+    """The steps of a run.
+
+    Raises:
+        ResultsError: if there is none, or a row of the metrics that does not say how it went, by its number.
+    """
+    return [_as(Step, row, f"{folder / METRICS}:{row['step']}") for row in read_metrics(folder)]
+
+
+def read_result(folder: Path, kind: type[S]) -> S:
+    """What the trained policy of a run does on new episodes; ResultsError if it is not said."""
+    file = folder / RESULT
+    try:
+        return _as(kind, msgspec.json.decode(file.read_bytes()), file)
+    except BAD_JSON as error:
+        raise ResultsError(f"{file}: {error}; was it edited by hand?") from None
+
+
+def _as(kind: type[S], value: Any, place: str | Path) -> S:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ResultsError(
+            f"{place}: wanted the figures of a training run: {error}; was it edited by hand, or is this a "
+            "run of another kind, such as a warm start?"
+        ) from None
+
+
+def course(runs: Sequence[Sequence[Step]]) -> Course:
+    """How runs went, from their steps: their curve as far as all of them are, the rest of each on its own.
 
     A step of which nobody knows the success (no rollout ended, or all are masked) counts as the one before.
     """
+    success = [np.array(_known([step.success for step in run])) for run in runs]
+    done = [np.cumsum([step.rollouts for step in run]) for run in runs]
     steps = min(map(len, runs))
-    success_ST = np.array([_known([row["success"] for row in run[:steps]]) for run in runs])
-    done_ST = np.cumsum([[row["rollouts"] for row in run[:steps]] for run in runs], axis=1)
+    success_ST, done_ST = (np.stack([values[:steps] for values in all]) for all in (success, done))
     edges = np.linspace(0, steps, min(BINS, steps) + 1).astype(int)
     binned = np.stack([success_ST[:, a:b].mean(1) for a, b in itertools.pairwise(edges)], 1)
     return Course(
-        rollouts=tuple(map(_reached, success_ST, done_ST)),
+        rollouts=tuple(map(_reached, success, done)),
+        steps=steps,
         at=tuple(done_ST[:, edges[1:] - 1].mean(0).astype(int).tolist()),
         curve=tuple(mean_intervals(binned)),
-        seconds=float(np.mean([sum(row["seconds"] for row in run) for run in runs])),
+        seconds=float(np.mean([sum(step.seconds for step in run) for run in runs])),
     )
 
 
 def area_difference(a: Arm, b: Arm, out: Path) -> Interval:
     """Mean success over the whole training of one arm minus that of another, paired by seed."""
     means = [
-        [np.mean([row["success"] for row in read_metrics(folder)]) for folder in arm.folders(out)]
+        [np.mean(_known([step.success for step in read_steps(folder)])) for folder in arm.folders(out)]
         for arm in (a, b)
     ]
     return mean_interval(np.subtract(means[0], means[1]))
