@@ -288,6 +288,29 @@ def test_a_run_that_goes_on_has_left_its_reference_and_is_not_refused(algo: str,
     assert [row["step"] for row in metrics(tmp_path / "run") if row["kl"] > 1e-4] == [2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("off, weight", [(-0.5, np.exp(0.5)), (0.5, np.exp(-0.5)), (-2.0, 2.0), (5e-5, 1.0)])
+def test_a_sampler_that_is_off_later_on_weighs_its_tokens(
+    off: float, weight: float, epochs: int, batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]
+) -> None:
+    """By min(exp(old - sampler), 2), in every other segment; noise is none."""
+    policy, rollouts, advantages_BK = batch
+    said = rollouts.responses
+    away_B1 = (np.arange(len(advantages_BK)) % 2 == 0)[:, None]
+    other_BK = said.logprobs_BK + np.where(away_B1, np.float32(off), np.float32(0))
+    stale = msgspec.structs.replace(rollouts, responses=Responses(said.tokens_BK, said.roles_BK, other_BK))
+    weighed_BK = np.where(away_B1, weight * advantages_BK, advantages_BK).astype(np.float32)
+    here, there = Split(policy, 3), Split(policy, 3)
+    config = with_config(aggregation="seq-mean-token-mean", epochs=epochs)
+    told = update(here, stale, advantages_BK, config, 2)
+    assert told["sampler_gap"] == pytest.approx(abs(off), abs=1e-5)
+    wanted = update(there, rollouts, weighed_BK, config, 2)
+    assert told["loss"] == pytest.approx(wanted["loss"], abs=1e-6)
+    assert_close(there, here)
+    if weight == 1:
+        assert all(torch.equal(grad, there.grads[name]) for name, grad in here.grads.items())
+
+
 # --- Numbers that are none ---------------------------------------------------------------------------------
 
 

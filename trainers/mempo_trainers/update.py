@@ -52,6 +52,9 @@ def update(
     whole, so how many there are changes nothing. Where the loss is not finite no step is taken, though its
     gradient may be: it is as little of the loss as the loss is a number.
 
+    A sampler whose log-probs are the trainer's own at first may be stale later on: from `losses.SAME` nats
+    on its tokens are weighed, see `losses.policy_loss`.
+
     Raises:
         ConfigError: if advantages or responses are not one number a token of the rollouts; in step 1, if the
             reference is not the policy, or the sampler told other log-probs.
@@ -148,14 +151,17 @@ def _loss(
     contexts, responses = rollouts.contexts[rows], rollouts.responses.take(rows)
     weights = batch.weights_BK[rows]
     logp, entropies = policy.logprobs(contexts, responses)
+    old = logp.detach() if batch.old_BK is None else batch.old_BK[rows]
+    sampled = torch.from_numpy(responses.logprobs_BK)
     loss, moved = losses.policy_loss(
         logp,
-        logp.detach() if batch.old_BK is None else batch.old_BK[rows],
+        old,
         batch.advantages_BK[rows],
         weights,
         clip_low=config.clip_low,
         clip_high=config.clip_high,
         dual_clip=config.dual_clip,
+        sampler_logprobs_BK=torch.where((old - sampled).abs() <= losses.SAME, old, sampled),
     )
     parts = {"loss": loss, "entropy": losses.entropy_bonus(entropies, weights)}
     total = loss - config.entropy * parts["entropy"]
