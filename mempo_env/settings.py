@@ -81,10 +81,12 @@ def _kinds(settings: type[Settings]) -> dict[str, Any]:
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """A value as one of a kind: a type, with `Meta` for its range, or a Literal; else a ConfigError."""
+    """A value as one of a kind: a type, with `Meta` for its range, a Literal, a struct; else a ConfigError."""
     if get_origin(kind) is Literal:
         lookup(dict.fromkeys(get_args(kind)), value, name)
         return value
+    if isinstance(kind, msgspec.StructMeta) and not isinstance(value, kind):
+        raise ConfigError(f"{name}: wanted {kind.__name__}(...), got {_short(value)}")
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

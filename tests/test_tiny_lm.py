@@ -213,6 +213,13 @@ def test_a_saved_policy_is_the_same(tmp_path: Path) -> None:
     twin = tiny(seed=3)
     twin.load_state_dict(policy.state_dict())
     assert (numpy_logprobs(twin, seen, written) == numpy_logprobs(policy, seen, written)).all()
+    shape = tmp_path / "saved" / "shape.json"
+    for heads in (b"3", b"0"):
+        text = shape.read_bytes()
+        shape.write_bytes(text.replace(b'"heads":2', b'"heads":' + heads))
+        with pytest.raises(DataError, match="wanted a saved policy: width: wanted a multiple of"):
+            TinyLM.load(tmp_path / "saved", learning_rate=1.0)
+        shape.write_bytes(text)
     (tmp_path / "saved" / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(DataError, match="wanted a saved policy"):
         TinyLM.load(tmp_path / "saved", learning_rate=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from mempo_env.cli import main
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.questions.world import synthetic
 from mempo_trainers.doctor.cli import examine
-from mempo_trainers.policies.tiny_lm import TinyLM
+from mempo_trainers.policies.tiny_lm import Shape, TinyLM
 from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS
 from mempo_trainers.sft import SftConfig
 from mempo_trainers.toy_text import (
@@ -91,6 +92,23 @@ def test_rounds_suffice_for_a_search_each_and_the_answer() -> None:
     assert ToyText(max_rounds=3).environment("train")["max_rounds"] == 3
     with pytest.raises(ConfigError, match=r"max_rounds: wanted at least 3, a search for each .* got 2"):
         ToyText(max_rounds=2)
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"heads": 5}, "width: wanted a multiple of 10, twice the heads, got 96"),
+        ({"width": 20}, "width: wanted a multiple of 8, twice the heads, got 20"),
+        ({"heads": 0}, "heads: wanted a whole number from 1"),
+        ({"world": {"articles": 2_000}}, "world: wanted WorldSpec(...), got {'articles': 2000}"),
+        ({"world": None}, "world: wanted WorldSpec(...), got None"),
+        ({"warm": {"steps": 3}}, "warm: wanted SftConfig(...), got {'steps': 3}"),
+    ],
+)
+def test_a_task_that_can_not_be_is_refused_when_made(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        ToyText(**changes)
+    assert ToyText(width=8, heads=4).shape(3) == Shape(3, 8, 2, 4)
 
 
 # --- A run -------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class ToyText(Settings, frozen=True):
         episodes: Sets of questions drawn from the training split: the expert answers each once, then the
             policy is asked them.
         warm: The supervised training on what the expert wrote.
-        width: Of the network,
+        width: Of the network, a multiple of twice the heads,
         layers: its layers,
         heads: and its heads of attention.
         max_new: Tokens that the policy may write in a round.
@@ -75,11 +75,16 @@ class ToyText(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         preset(self.reward)
+        self.shape(vocabulary=1)
         if self.max_rounds is not None and self.max_rounds <= self.objectives:
             raise ConfigError(
                 f"max_rounds: wanted at least {self.objectives + 1}, a search for each question and then the "
                 f"answer, got {self.max_rounds}"
             )
+
+    def shape(self, vocabulary: int) -> Shape:
+        """The network, for so many tokens."""
+        return Shape(vocabulary, self.width, self.layers, self.heads)
 
     def begun(self, seed: int) -> ToyText:
         """The same with this seed for the warm start."""
@@ -133,7 +138,7 @@ def warm_start(task: ToyText, out: Path) -> Path:
             tokenizer = learn([context + text for context, text in pairs])
             policy = TinyLM(
                 tokenizer,
-                Shape(len(tokenizer), task.width, task.layers, task.heads),
+                task.shape(len(tokenizer)),
                 learning_rate=task.warm.learning_rate,
                 seed=task.warm.seed,
                 max_new=task.max_new,

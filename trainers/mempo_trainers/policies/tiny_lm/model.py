@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from msgspec import Struct
 from torch import Tensor, nn
 
+from mempo_env.errors import ConfigError
 from mempo_trainers.policies.tiny_lm.tokenizer import PAD
 
 REACH = 3
@@ -20,12 +21,21 @@ REACH = 3
 
 
 class Shape(Struct, frozen=True):
-    """Sizes of the network."""
+    """Sizes of the network.
+
+    Raises:
+        ConfigError: if the width is no multiple of twice the heads: positions turn pairs within a head.
+    """
 
     vocabulary: int
     width: int = 128
     layers: int = 3
     heads: int = 4
+
+    def __post_init__(self) -> None:
+        both = 2 * self.heads
+        if self.heads < 1 or self.width % both:
+            raise ConfigError(f"width: wanted a multiple of {both}, twice the heads, got {self.width}")
 
 
 class Cache(Struct):

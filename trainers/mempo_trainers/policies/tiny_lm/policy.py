@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mempo_env.errors import DataError
+from mempo_env.errors import ConfigError, DataError
 from mempo_env.files import BAD_JSON, atomic_folder
 from mempo_env.protocol import parse
 from mempo_trainers.credit.data import NOT_GENERATED
@@ -183,7 +183,7 @@ class TinyLM:
             shape = msgspec.json.decode((folder / SHAPE).read_bytes(), type=Shape)
             policy = cls(tokenizer, shape, **settings)
             policy.model.load_state_dict(load_file(folder / WEIGHTS))
-        except (OSError, RuntimeError, SafetensorError, *BAD_JSON) as error:
+        except (OSError, RuntimeError, SafetensorError, ConfigError, *BAD_JSON) as error:
             raise DataError(f"{folder}: wanted a saved policy: {error}; save it anew") from None
         return policy
 
