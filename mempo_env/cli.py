@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from mempo_env.errors import MempoError, lookup
+from mempo_env.errors import ConfigError, MempoError, lookup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("mempo_benchmarks.demo", "compare the agents on the synthetic Wikipedia, with a report"),
@@ -72,6 +72,7 @@ def _run(args: list[str]) -> int:
     two = " ".join(args[:2])
     name = two if two in COMMANDS else args[0]
     module, _ = lookup(COMMANDS, name, "command")
+    _no_empty(args)
     import typer
 
     app = importlib.import_module(module).app
@@ -85,6 +86,14 @@ def _run(args: list[str]) -> int:
         ):  # what click's errors have, whichever click typer brings along
             raise
         return _misused(error, f"mempo {name}")
+
+
+def _no_empty(args: Sequence[str]) -> None:
+    """Refuse an empty text: as a path, which most are, it would be the working folder."""
+    parts = [part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else (arg,))]
+    if "" in parts:
+        before = " ".join(parts[: parts.index("")])
+        raise ConfigError(f"{before}: wanted a text behind it, got an empty one; is a variable not set?")
 
 
 def _misused(error: Any, command: str) -> int:

@@ -81,7 +81,7 @@ def _kinds(settings: type[Settings]) -> dict[str, Any]:
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """A value as one of a kind: a type, with `Meta` for its range, a Literal, a struct; else a ConfigError."""
+    """A value as one of a kind: a type, with `Meta` for its range, a Literal, a struct; or a ConfigError."""
     if get_origin(kind) is Literal:
         lookup(dict.fromkeys(get_args(kind)), value, name)
         return value

@@ -59,6 +59,34 @@ def test_misuse_is_one_line_that_names_the_help(
     assert out == "" and err.startswith(told) and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["train", "toy", "--steps", "1", "--out", ""],
+        ["train", "toy", "--steps", "1", "--out="],
+        ["train", "compare", "", "--out", "x.png"],
+        ["bench", "run", "--dataset", "synthetic", "--episodes", "1", "--out", ""],
+        ["bench", "report", "x", "--out="],
+        ["credit", "lab", "--out", ""],
+        ["credit", "show", "x", "--html", ""],
+        ["data", "prepare", "synthetic", "--out", ""],
+        ["demo", "--out", ""],
+        ["view", "x", "--out", ""],
+        ["index", "build", ""],
+        ["doctor", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_working_folder(
+    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(args) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("mempo: ") and err.count("\n") == 1
+    assert ": wanted a text behind it, got an empty one; is a variable not set?" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bare_group_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 2
     assert "".join(capsys.readouterr()).count("Usage: mempo bench") == 1

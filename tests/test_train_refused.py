@@ -286,6 +286,7 @@ def test_a_place_that_can_not_be_written_is_one_line(
         (("--option", "pol=all"), "did you mean 'pool'?"),
         (("--option", "pool=al"), "did you mean 'all'?"),
         (("--option", "pool"), "wanted NAME=VALUE"),
+        (("--option=pool=",), "unknown pool ''"),
         (("--option", "weight=much"), "weight: wanted a number"),
         (("--algo", "ppo", "--credit", "mempoo"), "did you mean 'mempo'?"),
         (("--algo", "ppo", "--credit", "rloo"), "credit for ppo"),
@@ -306,7 +307,7 @@ def test_a_place_that_can_not_be_written_is_one_line(
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(
-    args: tuple[str, str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    args: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*COMMAND, *args, "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
