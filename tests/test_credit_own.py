@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,23 @@ def test_what_can_not_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert "wanted numbers (segments, tokens)" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="no attribute 'hopefull'"):
         make("own_estimators:hopefull")
+
+
+def test_a_first_step_that_failed_can_be_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder of a run without a step takes other settings; of one with a step it does not."""
+    command = ("train", "toy", "--out", "run", *SMALL, "--credit")
+    assert main([*command, "own_estimators:wrong"]) == 2
+    capsys.readouterr()
+    assert main(["credit", "show", "run"]) == 2
+    assert "wanted a checkpoint, found none, for no step was done" in capsys.readouterr().err
+    assert main([*command, "own_estimators:hopeful"]) == 0
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told.startswith("run: no step was done, so it begins anew with other settings (there / here: ")
+    assert "config.credit: 'own_estimators:wrong' / 'own_estimators:hopeful'" in told
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert settings["config"]["credit"] == "own_estimators:hopeful"
+    assert main([*command, "own_estimators:whole"]) == 2
+    assert "run: was begun with other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

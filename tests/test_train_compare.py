@@ -210,10 +210,16 @@ def test_a_folder_without_runs_is_one_line(
     assert "see `mempo train compare --help`" in capsys.readouterr().err
 
 
-def test_a_run_without_a_step_is_one_line(runs: Path) -> None:
-    (runs / "grpo" / METRICS).write_text("")
-    with pytest.raises(ResultsError, match="wanted at least one row of metrics, found none"):
-        grouped([runs])
+def test_a_run_without_a_step_is_left_out_and_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (runs / "grpo" / METRICS).write_text('{"step":1,"succ')  # killed in its first step
+    assert main(["train", "compare", str(runs)]) == 0
+    told = capsys.readouterr().out
+    assert "all alike" in told and "credit=grpo" not in told
+    assert f"left out: {runs / 'grpo'}: no step was done\n" in told and told.count("left out") == 1
+    assert main(["train", "compare", str(runs / "grpo")]) == 2
+    assert capsys.readouterr().err == (
+        f"mempo: {runs / 'grpo'}: wanted a training run with at least one step done, found none\n"
+    )
 
 
 def test_a_result_that_is_none_is_named(runs: Path) -> None:
@@ -282,8 +288,53 @@ def test_a_course_counts_the_rollouts_that_there_were() -> None:
     # steps 2 to 11: 0.5, 0.5 and eight times 1 are 0.9; 10 + 20 + 8 x 30 rollouts
     # steps 13 to 22: 0 and nine times 1; though the curve of both ends with step 13
     assert (went.rollouts, went.steps) == ((270, 22 * 8), 13)
-    assert went.at == tuple(
-        np.mean([np.cumsum([0, 10, 20, *[30] * 10]), np.arange(1, 14) * 8], axis=0).astype(int)
-    )
-    assert [point.value for point in went.curve[:4]] == [0.0, 0.25, 0.25, 0.5]
+    # 330 rollouts in 22 points are 15 a point, to the 176 of the shorter one
+    assert went.at == (15, 30, 45, 60, 75, 90, 105, 120, 135, 150, 165, 176)
+    # 0.5 and 0 up to 30 rollouts, then 1 and 0, from 104 on 1 and 1: 14 of the 15 up to 105 are before
+    values = [0.25, 0.25, 0.5, 0.5, 0.5, 0.5, 1 - 7 / 15, 1, 1, 1, 1, 1]
+    np.testing.assert_allclose([point.value for point in went.curve], values, rtol=1e-12)
     assert went.seconds == (13 + 22) / 2
+
+
+def test_runs_of_another_length_have_points_of_the_same_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where both are, the curve of one that did the same is the same; it ends earlier."""
+    success = [step / 240 for step in range(240)]
+    written(tmp_path / "long", success, 1.0, steps=240)
+    written(tmp_path / "short", success[:60], 0.2, steps=60)
+    written(tmp_path / "worse", [0.1] * 72, 0.1, steps=72)
+    long, short, worse = (group.course for group in grouped([tmp_path]).values())
+    assert long.at == tuple(range(640, 15361, 640)) and short.at == long.at[:6]
+    assert [p.value for p in short.curve] == [p.value for p in long.curve[:6]]
+    assert long.curve[1].value == pytest.approx(14.5 / 240)  # the mean of steps 11 to 20
+    assert worse.at == (640, 1280, 1920, 2560, 3200, 3840, 4608)  # half a point or less joins the one before
+    assert main(["train", "compare", str(tmp_path)]) == 0
+    bars = {
+        line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines() if "steps=" in line
+    }
+    assert {name: len(bar) for name, bar in bars.items()} == {"steps=240": 24, "steps=60": 6, "steps=72": 7}
+    assert bars["steps=240"].startswith(bars["steps=60"])
+
+
+def test_a_run_in_which_no_rollout_ended_has_a_point() -> None:
+    went = course([rows([None, None], [0, 0])])
+    assert [point.value for point in went.curve] == [0.0]
+
+
+@pytest.mark.parametrize("runs", [2, 3, 6])
+def test_the_legend_is_not_cut_off(runs: int, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs mempo[bench]")
+    from matplotlib.image import imread
+
+    for number in range(runs):
+        options = {"objectives": "geometric", "baseline": "previous", "floor": number / 1000}
+        credit = f"my_own_estimators_{number}:as_hopeful_as_can_be"
+        written(
+            tmp_path / "runs" / str(number), [number / 6] * 20, 0.5, credit=credit, credit_options=options
+        )
+    assert main(["train", "compare", str(tmp_path / "runs"), "--out", str(tmp_path / "curves.png")]) == 0
+    picture = imread(tmp_path / "curves.png")[..., :3]
+    for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
+        assert (edge == 1).all()
+    assert (picture < 0.9).any()

@@ -222,6 +222,18 @@ def test_settings_without_an_end_go_on_in_another_form(tmp_path: Path) -> None:
         raise AssertionError
 
 
+def test_rows_before_the_first_checkpoint_are_steps_that_were_done(tmp_path: Path) -> None:
+    """Other settings are refused from the first of them on, and it is said how many there are."""
+    with pytest.raises(Stop):
+        train(tmp_path / "run", TASK, with_config(checkpoint_every=100), stopping(3))
+    with pytest.raises(
+        ResultsError, match="found none, for 2 steps were done since it began; let the run go"
+    ):
+        restore(tmp_path / "run")
+    with pytest.raises(ResultsError, match=r"other settings .*config\.entropy: 0\.0 / 0\.1"):
+        train(tmp_path / "run", TASK, with_config(checkpoint_every=100, entropy=0.1))
+
+
 def test_a_run_that_is_done_is_left_as_it_is(toy_run: Path, tmp_path: Path) -> None:
     run = copied(toy_run, tmp_path)
     assert main([*COMMAND, "--out", str(run)]) == 0

@@ -48,6 +48,8 @@ class Run:
         start: Folder of the saved policy that the run begins with, if it is no new one; there by the first
             step at the latest, and always the same.
 
+    Where no step was ever finished, other settings begin it anew.
+
     Raises:
         ResultsError: if another process writes to the run, or it was begun with other settings, or from
             another policy, or has done more steps, or what is there cannot be read.
@@ -174,8 +176,11 @@ def load(folder: Path, policy: Policy, start: Path | None = None) -> int:
     """
     file = folder / CHECKPOINT
     if not file.exists():
+        rows = len(read_rows(folder, whole=False))
+        done = f"{rows:,} steps were done since it began" if rows else "no step was done"
         raise ResultsError(
-            f"{file}: wanted a checkpoint, found none; train first: mempo train toy --out {folder}"
+            f"{file}: wanted a checkpoint, found none, for {done}; let the run go on: mempo train toy --out "
+            f"{folder}"
         )
     weights, step = _checkpoint(folder, start)
     try:
@@ -268,6 +273,11 @@ def read_rows(folder: Path, *, whole: bool) -> list[bytes]:
     return rows
 
 
+def begun(folder: Path) -> bool:
+    """Whether a step of a run was ever finished."""
+    return (folder / CHECKPOINT).exists() or bool(read_rows(folder, whole=False))
+
+
 def _object(place: str, text: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
@@ -275,19 +285,26 @@ def _object(place: str, text: bytes) -> dict[str, Any]:
         raise ResultsError(f"{place}: {error}; was it edited by hand?") from None
 
 
-def _go_on(folder: Path, begun: bytes, now: bytes, start: Path | None) -> None:
-    """Let a run go on to another end; refuse other settings by their names, and fewer steps than are done."""
-    there, here = (_object(str(folder / SETTINGS), text) for text in (begun, now))
+def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
+    """Let a run go on to another end, or begin anew where no step was done.
+
+    Other settings are refused by their names, and so are fewer steps than are done.
+    """
+    there, here = (_object(str(folder / SETTINGS), text) for text in (before, now))
     told, end = differences(there, here), flat(here).get(END)
     if not told:  # though it may be written in another form
         return
     if end is None or differences(endless(there), endless(here)):
-        raise ResultsError(
-            f"{folder}: was begun with other settings (there / here: {told}); run it as it was begun, or "
-            "choose another --out"
+        if begun(folder):
+            raise ResultsError(
+                f"{folder}: was begun with other settings (there / here: {told}); run it as it was begun, or "
+                "choose another --out"
+            )
+        print(  # noqa: T201
+            f"{folder}: no step was done, so it begins anew with other settings (there / here: {told})",
+            file=sys.stderr,
         )
-    done = _checkpoint(folder, start)[1] if (folder / CHECKPOINT).exists() else 0
-    if end < done:
+    elif end < (done := _checkpoint(folder, start)[1] if (folder / CHECKPOINT).exists() else 0):
         raise ResultsError(
             f"{folder}: wanted at least the {done:,} steps that are done, got {end:,}; choose another --out"
         )

@@ -18,12 +18,13 @@ from mempo_benchmarks.toy.sweep import (
     Result,
     Step,
     course,
+    point_width,
     read_result,
     read_steps,
     told,
 )
 from mempo_env.errors import ResultsError
-from mempo_trainers.run import RESULT, SETTINGS, flat, read_settings
+from mempo_trainers.run import RESULT, SETTINGS, begun, flat, read_settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -83,6 +84,9 @@ def compare(
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     rows = [_row(name, group) for name, group in groups.items()]
     console.print(table("Training runs", HEADS, rows))
+    for run in _runs(runs):
+        if not begun(run):
+            console.print(f"left out: {run}: no step was done", soft_wrap=True)
     if not all(group.finished for group in groups.values()):
         console.print(
             f"* not finished: success is the mean of the last {WINDOW} steps of training, not of new "
@@ -98,11 +102,17 @@ def grouped(folders: Sequence[Path]) -> dict[str, Group]:
     """Runs by the settings in which they differ, whatever form these are written in.
 
     Raises:
-        ResultsError: if there is no run in a folder, or one without a finished step, or one of the settings
-            and the seed of another, or what is there cannot be read.
+        ResultsError: if there is no run in a folder, or none with a finished step among all, or one of the
+            settings and the seed of another, or what is there cannot be read.
     """
     found: list[list[Path]] = []
-    settings = {run: _settings(run) for folder in folders for run in _some_in(folder)}
+    settings = {run: _settings(run) for run in _runs(folders) if begun(run)}
+    if not settings:
+        raise ResultsError(
+            f"{', '.join(map(str, folders))}: wanted a training run with at least one step done, found none"
+        )
+    steps = {run: read_steps(run) for run in settings}
+    width = point_width(list(steps.values()))
     for run, mine in settings.items():
         same = next((group for group in found if _seedless(settings[group[0]]) == _seedless(mine)), None)
         if same is None:
@@ -114,8 +124,15 @@ def grouped(folders: Sequence[Path]) -> dict[str, Group]:
             )
         else:
             same.append(run)
-    groups = [_group(runs, _seedless(settings[runs[0]])) for runs in found]
+    groups = [
+        _group({run: steps[run] for run in runs}, _seedless(settings[runs[0]]), width) for runs in found
+    ]
     return dict(zip(_names([group.settings for group in groups]), groups, strict=True))
+
+
+def _runs(folders: Sequence[Path]) -> list[Path]:
+    """All runs in some folders, each once."""
+    return list(dict.fromkeys(run for folder in folders for run in _some_in(folder)))
 
 
 def _some_in(folder: Path) -> list[Path]:
@@ -144,9 +161,9 @@ def _seedless(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in SEEDS}
 
 
-def _group(runs: Sequence[Path], settings: dict[str, Any]) -> Group:
-    steps = [read_steps(run) for run in runs]
-    went = course(steps)
+def _group(runs: Mapping[Path, Sequence[Step]], settings: dict[str, Any], width: float) -> Group:
+    steps = list(runs.values())
+    went = course(steps, width)
     finished = [(run / RESULT).is_file() for run in runs]
     if all(finished):
         ends = [read_result(run, Result).success for run in runs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ COLOURS = {
 """Colours that the colour-blind can tell apart (Okabe and Ito)."""
 COLUMNS = 3
 """Panels beside each other."""
+ALONE = 6.0
+"""Inches that a single panel is wide."""
+LETTERS, KEY = 12, 6
+"""Letters of a legend in an inch, and as how many its lines and spaces count."""
 MARKS = {"mempo": "o", "grpo": "s", "spread": "^", "mempo_gain": "D"}
 
 
@@ -32,7 +37,7 @@ def curves(groups: Mapping[str, Mapping[str, Course]], file: Path) -> None:
     """Success while training against rollouts, a panel for each group, intervals as bands."""
     columns = min(len(groups), COLUMNS)
     rows = -(-len(groups) // columns)
-    figure, axes = _figure(rows, columns, 3.4 * columns, 2.9 * rows + 0.4)
+    figure, axes = _figure(rows, columns, max(3.4 * columns, ALONE), 2.9 * rows + 0.4)
     for axis in axes[len(groups) :]:
         axis.set_visible(False)
     for axis, (title, results) in zip(axes, groups.items(), strict=False):
@@ -51,8 +56,8 @@ def curves(groups: Mapping[str, Mapping[str, Course]], file: Path) -> None:
         for axis in axes
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(named.values(), named.keys(), loc="lower center", ncols=-(-len(named) // 2), frameon=False)
-    figure.tight_layout(rect=(0, 0.2 / rows, 1, 1))
+    figure.tight_layout()
+    _legend(figure, named)
     _save(figure, file)
 
 
@@ -79,6 +84,17 @@ def dots(groups: Mapping[str, Sequence[Learned]], file: Path) -> None:
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
     figure.tight_layout()
     _save(figure, file)
+
+
+def _legend(figure: Any, named: Mapping[str, Any]) -> None:
+    """Below all panels, in as many rows as it takes to be no wider than they are."""
+    letters = int(figure.get_figwidth() * LETTERS)
+    labels = [textwrap.fill(name, letters) for name in named]
+    longest = max(len(line) for label in labels for line in label.splitlines())
+    columns = max(1, min(-(-len(labels) // 2), letters // (longest + KEY)))
+    figure.legend(
+        named.values(), labels, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns, frameon=False
+    )
 
 
 def _bounds(interval: Interval) -> tuple[float, float]:
@@ -108,4 +124,4 @@ def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, 
 
 def _save(figure: Any, file: Path) -> None:
     with atomic_file(file) as out:
-        figure.savefig(out, format="png")
+        figure.savefig(out, format="png", bbox_inches="tight")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import sys
@@ -30,7 +29,7 @@ SUCCESS = 0.9
 WINDOW = 10
 """Steps over which that share is taken while it learns."""
 BINS = 24
-"""Points of a curve."""
+"""Points of the longest curve."""
 
 
 S = TypeVar("S", bound=Struct)
@@ -92,8 +91,8 @@ class Course(Struct, frozen=True, kw_only=True):
         rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: it has not
             reached it.
         steps: How far all of them are, where the curve ends.
-        at: Rollouts at the points of the curve, mean over runs.
-        curve: Success while training, at each point.
+        at: Rollouts at the points of the curve.
+        curve: Success while training, mean over the rollouts up to each point from the one before.
         seconds: Mean duration of the training steps that a run has done.
     """
 
@@ -213,22 +212,31 @@ def _as(kind: type[S], value: Any, place: str | Path) -> S:
         ) from None
 
 
-def course(runs: Sequence[Sequence[Step]]) -> Course:
+def point_width(runs: Sequence[Sequence[Step]]) -> float:
+    """The rollouts of a point of the curves of runs that are compared, the same for short and long runs."""
+    return max(sum(step.rollouts for step in run) for run in runs) / min(BINS, max(map(len, runs)))
+
+
+def course(runs: Sequence[Sequence[Step]], width: float | None = None) -> Course:
     """How runs went, from their steps: their curve as far as all of them are, the rest of each on its own.
 
     A step of which nobody knows the success (no rollout ended, or all are masked) counts as the one before.
+
+    Args:
+        runs: Their steps.
+        width: The rollouts of a point, as `point_width` has it of all that they are compared with; the last
+            point has half as many to half as many more. None: of these runs.
     """
     success = [np.array(_known([step.success for step in run])) for run in runs]
     done = [np.cumsum([step.rollouts for step in run]) for run in runs]
-    steps = min(map(len, runs))
-    success_ST, done_ST = (np.stack([values[:steps] for values in all]) for all in (success, done))
-    edges = np.linspace(0, steps, min(BINS, steps) + 1).astype(int)
-    binned = np.stack([success_ST[:, a:b].mean(1) for a, b in itertools.pairwise(edges)], 1)
+    width, end = max(width or point_width(runs), 1), max(min(done_T[-1] for done_T in done), 1)
+    edges = np.append(np.arange(0, max(end - width / 2, width / 2), width), end)
+    right = [_right(success_T, done_T, edges) for success_T, done_T in zip(success, done, strict=True)]
     return Course(
         rollouts=tuple(map(_reached, success, done)),
-        steps=steps,
-        at=tuple(done_ST[:, edges[1:] - 1].mean(0).astype(int).tolist()),
-        curve=tuple(mean_intervals(binned)),
+        steps=min(map(len, runs)),
+        at=tuple(edges[1:].astype(int).tolist()),
+        curve=tuple(mean_intervals(np.diff(right, axis=1) / np.diff(edges))),
         seconds=float(np.mean([sum(step.seconds for step in run) for run in runs])),
     )
 
@@ -270,6 +278,14 @@ def _known(success: Sequence[float | None]) -> list[float]:
     for value in success:
         known.append(known[-1] if value is None else value)
     return known[1:]
+
+
+def _right(
+    success_T: NDArray[np.float64], done_T: NDArray[np.int64], at: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Rollouts that were right among the first so many; within a step they are spread evenly."""
+    right_T = np.cumsum(success_T * np.diff(done_T, prepend=0))
+    return np.interp(at, np.append(0, done_T), np.append(0, right_T))
 
 
 def _reached(success_T: NDArray[np.float64], done_T: NDArray[np.int64]) -> int | None:
