@@ -246,6 +246,7 @@ def test_a_damaged_checkpoint_is_refused(
 ) -> None:
     run = copied(toy_run, tmp_path)
     damage(run)
+    capsys.readouterr()  # where it trains another run, the progress of that
     error = refused(run, capsys)
     assert f"{run / CHECKPOINT}: wanted a checkpoint of this policy" in error
     assert "start anew in another folder" in error

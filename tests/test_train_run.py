@@ -215,6 +215,7 @@ def test_settings_without_an_end_go_on_in_another_form(tmp_path: Path) -> None:
     (tmp_path / SETTINGS).write_text(
         '{"format": 2, "task": {"width": 96, "noise": 1}, "config": {"steps": 3}}'
     )
+    (tmp_path / METRICS).write_text('{"step":1}\n')  # a step is done
     with (
         pytest.raises(ResultsError, match=r"config\.steps: 3 / None"),
         Run(tmp_path, {"task": {"width": 96, "noise": 1.0}}),
@@ -225,7 +226,7 @@ def test_settings_without_an_end_go_on_in_another_form(tmp_path: Path) -> None:
 def test_rows_before_the_first_checkpoint_are_steps_that_were_done(tmp_path: Path) -> None:
     """Other settings are refused from the first of them on, and it is said how many there are."""
     with pytest.raises(Stop):
-        train(tmp_path / "run", TASK, with_config(checkpoint_every=100), stopping(3))
+        train(tmp_path / "run", TASK, with_config(checkpoint_every=100), draw=stopping(3))
     with pytest.raises(
         ResultsError, match="found none, for 2 steps were done since it began; let the run go"
     ):
