@@ -223,7 +223,7 @@ def test_shuffles_of_the_placebo_differ_and_the_first_is_the_row() -> None:
     policy = wild(TASK.envs(1), seed=1, size=0.7)
     batch = play_batch(TASK, policy, 4, 4, 0)
     drawn = shuffles(policy, batch.rollouts)
-    assert np.array_equal(drawn["0"], advantages(policy, batch.rollouts)["placebo"])
+    assert np.array_equal(drawn["0"], advantages(policy, batch.rollouts, rows())["placebo"])
     assert len({a_BK.tobytes() for a_BK in drawn.values()}) == len(drawn) == SHUFFLES
 
 
@@ -232,7 +232,7 @@ def test_what_is_proportional_within_a_question_ties() -> None:
     policy = wild(TASK.envs(1), "tabular", seed=1, size=0.7)
     batch = play_batch(TASK, policy, 12, 8, 0)
     data, segments = batch.rollouts.data, sample_segments(batch, 12, 0)
-    values = operations(batch.rollouts, advantages(policy, batch.rollouts), segments)
+    values = operations(batch.rollouts, advantages(policy, batch.rollouts, rows()), segments)
     question = data.question_N[data.rollout_B[segments]]
     alive = 0
     for each in np.unique(question):
@@ -249,7 +249,7 @@ def test_what_is_proportional_within_a_question_ties() -> None:
 def test_an_operation_is_worth_the_mean_of_its_memory_tokens() -> None:
     policy = wild(TASK.envs(1), seed=1, size=0.7)
     batch = play_batch(TASK, policy, 4, 4, 0)
-    segments, said = sample_segments(batch, 6, 0), advantages(policy, batch.rollouts)
+    segments, said = sample_segments(batch, 6, 0), advantages(policy, batch.rollouts, rows())
     found = operations(batch.rollouts, said, segments)
     assert len(rows()) >= 12 and found.keys() == rows().keys()
     for name, values in found.items():
@@ -282,7 +282,7 @@ def test_replicas_repeat_the_operation_and_nothing_after_it(monkeypatch: pytest.
     batch = play_batch(TASK, policy, 6, 4, 0)
     segments = sample_segments(batch, 3, 0)
 
-    def tell(_: object, played: object) -> dict[str, np.ndarray]:
+    def tell(_: object, played: object, table: object) -> dict[str, np.ndarray]:
         contexts, responses, data = played.contexts, played.responses, played.data  # type: ignore[attr-defined]
         keep = responses.tokens_BK[:, policy.layout.keep]
         seen = contexts.observation_BD @ np.arange(1.0, contexts.observation_BD.shape[1] + 1)
@@ -292,8 +292,8 @@ def test_replicas_repeat_the_operation_and_nothing_after_it(monkeypatch: pytest.
         return {"operation": number[:, None] * wide, "own outcome": own}
 
     monkeypatch.setattr(estimators, "advantages", tell)
-    found = replicas(policy, policy, batch, segments, 5, 0)
-    told = operations(batch.rollouts, tell(None, batch.rollouts), segments)
+    found = replicas(policy, policy, batch, rows(), segments, 5, 0)
+    told = operations(batch.rollouts, tell(None, batch.rollouts, None), segments)
     np.testing.assert_allclose(found["operation"], told["operation"][:, None].repeat(5, 1), rtol=1e-9)
     assert len(np.unique(told["operation"])) > 3
     assert (found["own outcome"].std(1) > 0).any()
@@ -304,11 +304,11 @@ def test_replicas_of_one_question_are_groups_of_their_own(monkeypatch: pytest.Mo
     batch = play_batch(TASK, policy, 2, 4, 0)
     sizes: list[list[int]] = []
 
-    def look(_: object, played: object) -> dict[str, np.ndarray]:
+    def look(_: object, played: object, table: object) -> dict[str, np.ndarray]:
         sizes.append(np.bincount(played.data.question_N).tolist())  # type: ignore[attr-defined]
         return {"x": np.zeros(played.responses.tokens_BK.shape)}  # type: ignore[attr-defined]
 
     monkeypatch.setattr(estimators, "advantages", look)
     segments = sample_segments(batch, 2, 0)
-    replicas(policy, policy, batch, segments, 3, 0)
+    replicas(policy, policy, batch, rows(), segments, 3, 0)
     assert sizes == [[4] * 3 * len(segments)] and len(segments) > 2

@@ -15,6 +15,7 @@ import pytest
 
 from browser import DESKTOP, PHONE, contrasts, overflow, page_at
 from mempo_benchmarks.credit import lab as lab_module
+from mempo_benchmarks.credit.estimators import rows
 from mempo_benchmarks.credit.measures import REFERENCE
 from mempo_benchmarks.credit.reading import LIMITS, number, reading
 from mempo_benchmarks.credit.report import lab_page, write_plot
@@ -138,7 +139,7 @@ def test_where_no_operation_makes_a_difference_there_is_no_scale() -> None:
     """Searches that show random articles: nobody ever finds an answer, and every truth is 0."""
     task = Toy(objectives=1, retriever_noise=1.0, reward="em_mean")
     policy = wild(task.envs(1), seed=0, size=0.5)
-    stage = measure_stage(Plan(questions=3, rollouts=3, forks=8), task, policy, "x", "", "")
+    stage = measure_stage(Plan(questions=3, rollouts=3, forks=8), task, policy, rows(), "x", "", "")
     assert set(stage.truth) == {0.0} and stage.signal == 0.0
     for row in stage.rows:
         assert row.bias == [None] * len(stage.rounds) and row.gold is row.kept is row.dropped is None

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from mempo_benchmarks.credit.estimators import Row, trained_row
+from mempo_benchmarks.credit.results import Lab
+from mempo_benchmarks.credit.show import toy_strips
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError
+from mempo_trainers.config import Config
 from mempo_trainers.credit import make
-from mempo_trainers.run import read_metrics
+from mempo_trainers.grpo import grpo
+from mempo_trainers.run import Run, read_metrics
+from mempo_trainers.toy import Toy, ToyDraw, restore, train
 
 OWN = '''
 import numpy as np
@@ -91,6 +99,7 @@ SMALL = ("--objectives", "2", "--reward", "em_mean", "--steps", "2", "--question
 @pytest.fixture(autouse=True)
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_estimators.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "own_estimators", raising=False)  # of another test's folder
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -121,6 +130,25 @@ def test_what_can_not_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
         make("own_estimators:hopefull")
 
 
+def test_a_run_without_the_settings_of_its_task_is_told_what_writes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A loop called from Python trains whatever is in the settings of its run."""
+    task, config = Toy(objectives=2), Config(steps=1, questions=2, rollouts=2)
+    policy = task.make_policy(config)
+    with Run(tmp_path / "run", {}) as run:
+        grpo(policy, ToyDraw(policy, task, config.rollouts, 0), config, run)
+    assert main(["credit", "show", "run"]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "run/settings.json: wanted the settings of a toy run, found no task and no config; from Python, "
+        in error
+    )
+    assert "mempo_trainers.toy.train(task, config, Path(...)) writes them" in error
+    train(task, config, tmp_path / "other")
+    assert main(["credit", "show", "other"]) == 0
+
+
 def test_a_first_step_that_failed_can_be_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The folder of a run without a step takes other settings; of one with a step it does not."""
     command = ("train", "toy", "--out", "run", *SMALL, "--credit")
@@ -136,6 +164,78 @@ def test_a_first_step_that_failed_can_be_mended(tmp_path: Path, capsys: pytest.C
     assert settings["config"]["credit"] == "own_estimators:hopeful"
     assert main([*command, "own_estimators:whole"]) == 2
     assert "run: was begun with other settings" in capsys.readouterr().err
+
+
+def test_a_run_is_shown_with_its_own_estimator(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row by its name, options included; another one's own is a reference."""
+    options = ("--credit", "own_estimators:weighed", "--option", "weight=3")
+    assert main(["train", "toy", "--out", "run", *options, *SMALL]) == 0
+    task, config, policy = restore(Path("run"))
+    strips = toy_strips(task, config, policy, reference="own_estimators:whole", name="run")
+    assert list(strips.rows)[-2:] == ["own_estimators:weighed", "own_estimators:whole"]
+    assert strips.about["own_estimators:weighed"] == "as this run was trained, with weight=3"
+    np.testing.assert_array_equal(strips.rows["own_estimators:whole"], strips.rows["grpo"])
+    np.testing.assert_allclose(
+        strips.rows["own_estimators:weighed"], 3 * np.array(strips.rows["grpo"]), rtol=1e-6
+    )
+    capsys.readouterr()
+    assert main(["credit", "show", "run", "--reference", "own_estimators:weighed"]) == 0
+    assert "own_estimators:weighed" in capsys.readouterr().out
+    assert main(["credit", "show", "run", "--reference", "own_estimators:hopefull"]) == 2
+    assert "no attribute 'hopefull'" in capsys.readouterr().err
+
+
+def test_a_run_with_other_options_has_a_row_of_them() -> None:
+    told = trained_row(Config(credit="mempo", credit_options={"pool": "round"}))
+    assert told == {
+        "mempo as trained": Row("mempo", {"pool": "round"}, "as this run was trained, with pool=round")
+    }
+    for options in ({}, {"objectives": "geometric"}):
+        assert trained_row(Config(credit="mempo", credit_options=options)) == {}
+
+
+def test_the_lab_measures_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What says what `grpo` says is measured as that; an edited estimator is another."""
+    assert main(["train", "toy", "--out", "run", "--credit", "grpo", *SMALL]) == 0
+    command = ["credit", "lab", "--run", "run", "--out", "lab", "--questions", "2", "--rollouts", "4"]
+    own = ["--forks", "8", "--estimator", "own_estimators:whole", "--estimator", "own_estimators:hopeful"]
+    assert main([*command, *own]) == 0
+    (stage,) = msgspec.json.decode((tmp_path / "lab" / "lab.json").read_bytes(), type=Lab).stages
+    found = {row.name: row for row in stage.rows}
+    assert list(found)[-2:] == ["own_estimators:whole", "own_estimators:hopeful"]
+    assert (
+        found["own_estimators:whole"].values == found["grpo"].values != found["own_estimators:hopeful"].values
+    )
+    assert found["own_estimators:whole"].noise == found["grpo"].noise
+    assert "own_estimators:whole" in (tmp_path / "lab" / "lab.html").read_text()
+    assert main([*command, *own]) == 0  # it is done
+    with (tmp_path / "own_estimators.py").open("a") as file:
+        file.write("\n")
+    capsys.readouterr()
+    assert main([*command, *own]) == 2
+    assert (
+        "wanted a stage of this run measured with these settings, got one of others"
+        in capsys.readouterr().err
+    )
+    for name, told in (("grpo", "wanted module:function"), ("own_estimators:number", "wanted a function")):
+        assert main([*command[:-6], "--out", "other", "--estimator", name]) == 2
+        assert told in capsys.readouterr().err and not (tmp_path / "other").exists()
+
+
+def test_it_stands_beside_a_critic(tmp_path: Path) -> None:
+    """Of a `Credit` what is beside the outcome, which for `grpo` is nothing; of plain advantages all."""
+    for name, credit in (
+        ("plain", "gae"),
+        ("whole", "own_estimators:whole"),
+        ("all", "own_estimators:hopeful"),
+    ):
+        command = ("train", "toy", "--out", name, "--algo", "ppo", "--credit", credit, *SMALL)
+        assert main(command) == 0
+    plain, whole, everything = (
+        [row["advantage_other"] for row in read_metrics(tmp_path / name)]
+        for name in ("plain", "whole", "all")
+    )
+    assert plain == whole != everything
 
 
 @pytest.mark.parametrize(

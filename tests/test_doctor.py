@@ -26,7 +26,7 @@ from mempo_trainers.doctor import SYMPTOMS, Finding
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.base import Policy, Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.run import Run
+from mempo_trainers.run import Run, read_metrics
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw
 from train_help import train
@@ -285,6 +285,31 @@ def test_gradients_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
     assert finding.evidence == "3 updates left out in 3 of 5 steps, from step 3"
 
 
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_estimator_whose_advantages_are_no_numbers_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Nothing else is said to be wrong, or to be right, for advantages that are none."""
+    calls = iter(range(1, 100))
+
+    def wild(trajectories: Trajectories) -> Credit:
+        found = grpo_credit(trajectories)
+        nan_BK = np.full_like(found.advantages_BK, np.nan if next(calls) >= after else 1)
+        return msgspec.structs.replace(found, advantages_BK=found.advantages_BK * nan_BK)
+
+    monkeypatch.setitem(CREDITS, "wild", wild)  # type: ignore[index]
+    train(tmp_path / "run", ONE, config(credit="wild", steps=24))
+    finding, diagnosis = found(tmp_path / "run", "not_finite"), examine(tmp_path / "run")
+    told = f"advantages of wild are no numbers in {25 - after} of them, from step {after}"
+    assert told in finding.evidence and finding.action.startswith("look at what wild computes")
+    if after == 1:
+        assert names(tmp_path / "run") == {"not_finite"}
+        for symptom in ("no_advantage", "first_round", "nothing_moves"):
+            assert diagnosis.unchecked[symptom].endswith("see not_finite")
+    else:
+        assert not any(told.endswith("see not_finite") for told in diagnosis.unchecked.values())
+
+
 # --- Learning ----------------------------------------------------------------------------------------------
 
 
@@ -323,6 +348,14 @@ def test_a_policy_that_does_what_it_did_at_the_beginning(
         assert name in finding.evidence
     assert ("; kl " in finding.evidence) == ("kl" in changes)  # of no reference there is no divergence
     assert names(tmp_path / "run") == {"nothing_moves"}
+
+
+def test_where_all_groups_are_dead_the_policy_is_not_said_to_change(tmp_path: Path) -> None:
+    train(tmp_path / "run", Toy(worlds=60), config(steps=24, credit="grpo"))
+    assert all(row["grad_norm"] == row["policy_kl"] == 0 for row in read_metrics(tmp_path / "run"))
+    diagnosis = examine(tmp_path / "run")
+    assert names(tmp_path / "run") == {"no_advantage"}
+    assert diagnosis.unchecked["nothing_moves"].endswith("groups are dead: see no_advantage")
 
 
 def test_a_policy_whose_reward_is_still_to_come_moves(tmp_path: Path) -> None:

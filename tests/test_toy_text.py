@@ -146,7 +146,9 @@ def test_the_result_is_that_of_both_policies_on_the_test_split(whole: Path) -> N
     assert result["gain"] == pytest.approx(result["em"] - result["warm_em"])
 
 
-def test_the_gain_is_paired_and_so_is_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gain_is_paired_and_so_is_its_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """EM 1, 0.5, 0, 1 after 0, 0.5, 0, 0.5: gains 1, 0, 0, 0.5, mean 0.375, std (ddof 1) 0.4787, / 2."""
     scores = {"after": [(1, 1), (0.5, 0), (0, 0), (1, 1)], "before": [(0, 0), (0.5, 0), (0, 0), (0.5, 0)]}
 
@@ -154,7 +156,9 @@ def test_the_gain_is_paired_and_so_is_its_error(monkeypatch: pytest.MonkeyPatch)
         return {str(i): score for i, score in enumerate(scores[policy])}
 
     monkeypatch.setattr("mempo_trainers.toy_text.tested", tested)
+    monkeypatch.setattr("mempo_env.progress.QUIET_S", 0.0)
     result = evaluate(SMALL, "after", "before", 0)  # type: ignore[arg-type]
+    assert "evaluation of the policy and of its warm start: 2 of 2 policies" in capsys.readouterr().err
     assert (result["em"], result["warm_em"], result["gain"]) == (0.625, 0.25, 0.375)
     assert (result["success"], result["warm_success"]) == (0.5, 0)
     assert result["gain_error"] == pytest.approx(0.2393, abs=1e-4)

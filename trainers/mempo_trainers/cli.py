@@ -79,8 +79,9 @@ def toy(
 ) -> None:
     """Train a policy of a few hundred numbers on the array face; the defaults take half a minute.
 
-    With --policy tiny_lm, train a language model of 400,000 parameters on the text face, which first imitates
-    a scripted expert; the defaults take five minutes of one core.
+    With --policy tiny_lm, train a language model of 400,000 parameters on the text face. It first imitates a
+    scripted expert, for about a minute: that warm start is fixed, no option shortens it. The defaults take
+    five minutes of one core.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     typer.echo(f"{out}: {_taught(given)}")

@@ -81,9 +81,9 @@ class Config(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         make(self.credit, **self.credit_options)
-        if self.algo == "ppo":
+        if self.algo == "ppo" and ":" not in self.credit:
             lookup(dict.fromkeys(PPO_CREDITS), self.credit, "credit for ppo")
-        elif self.credit == "gae":
+        elif self.algo == "grpo" and self.credit == "gae":
             raise ConfigError("credit 'gae' wanted a critic, which only algo 'ppo' has, got algo 'grpo'")
         if self.algo == "ppo" and self.dynamic_sampling:
             raise ConfigError(f"dynamic_sampling: wanted 0 with algo 'ppo', got {self.dynamic_sampling}")

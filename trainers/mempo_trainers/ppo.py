@@ -25,6 +25,9 @@ def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
 
         A_k = whitened GAE + what the estimator gives beside the outcome (for `mempo`: A^mem on memory tokens)
 
+    An estimator of one's own that returns plain advantages is added whole; the outcome, which GAE brings
+    already, should be no part of them. Of a `Credit` all is added but its `outcome_N`.
+
     The critic learns GAE's own targets, and shares the optimiser step.
     """
     name = config.credit

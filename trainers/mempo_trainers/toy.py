@@ -185,9 +185,14 @@ def restore(out: Path) -> tuple[Toy, Config, ArrayPolicy]:
             f"{out}: wanted a run of the array face, whose decisions this looks at, got one of tiny_lm, "
             "which decides on tokens: see mempo doctor, or train with --policy pointer or tabular"
         )
+    if missing := [name for name in ("task", "config") if name not in settings]:
+        raise ResultsError(
+            f"{out / SETTINGS}: wanted the settings of a toy run, found no {' and no '.join(missing)}; from "
+            "Python, mempo_trainers.toy.train(task, config, Path(...)) writes them"
+        )
     try:
         task, config = msgspec.convert(settings["task"], Toy), msgspec.convert(settings["config"], Config)
-    except (KeyError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
         raise ResultsError(f"{out / SETTINGS}: wanted the settings of a toy run: {error}") from None
     policy = task.make_policy(config)
     load(out, policy)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, ResultsError
+from mempo_env.progress import progress
 from mempo_env.questions.world import WorldSpec, synthetic
 from mempo_env.rewards import preset
 from mempo_env.settings import Count, Settings, Share
@@ -187,7 +188,12 @@ def tested(task: ToyText, policy: TinyLM, seed: int) -> dict[str, Sequence[float
 
 def evaluate(task: ToyText, policy: TinyLM, warm: TinyLM, seed: int) -> dict[str, float]:
     """EM and success on the test split, those of the warm start, the gain in EM and its standard error."""
-    after_N2, before_N2 = (_scores(tested(task, each, seed)) for each in (policy, warm))
+    scores = []
+    with progress("evaluation of the policy and of its warm start", 2, unit="policies") as advance:
+        for each in (policy, warm):
+            scores.append(_scores(tested(task, each, seed)))
+            advance(1)
+    after_N2, before_N2 = scores
     gain_N = after_N2[:, 0] - before_N2[:, 0]
     (em, success), (warm_em, warm_success) = after_N2.mean(0).tolist(), before_N2.mean(0).tolist()
     return {

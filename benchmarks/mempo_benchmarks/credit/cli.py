@@ -25,6 +25,9 @@ def lab(
         list[Path] | None,
         typer.Option(help="A run of `mempo train toy`, several for several stages; none: train three here."),
     ] = None,
+    estimator: Annotated[
+        list[str] | None, typer.Option(help="module:function of your own, a row more; several for several.")
+    ] = None,
     questions: Annotated[
         int, typer.Option(help="Groups of rollouts; 12 operations of each are measured.")
     ] = 24,
@@ -44,7 +47,7 @@ def lab(
 
     torch.set_num_threads(1)  # the policies are so small that threads cost more than they give
     plan = Plan(questions=questions, rollouts=rollouts, forks=forks, seed=seed)
-    found = run_lab(plan, run or [], out)
+    found = run_lab(plan, run or [], out, estimator or [])
     write_page(out / PAGE, lab_page(found))
     drawn = write_plot(found, out / PLOT)
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
@@ -62,7 +65,9 @@ def show(
     question: Annotated[
         int | None, typer.Option(help="Only rollouts of this group, from 0; none: the most instructive one.")
     ] = None,
-    reference: Annotated[str, typer.Option(help="Estimator that signs are held against.")] = "grpo",
+    reference: Annotated[
+        str, typer.Option(help="Estimator that signs are held against; module:function for your own.")
+    ] = "grpo",
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page, too.")] = None,
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -13,6 +15,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from mempo_benchmarks.credit.batch import Batch
+from mempo_env.errors import ConfigError
+from mempo_env.files import file_digest
+from mempo_trainers.config import Config
 from mempo_trainers.credit import CREDITS, make
 from mempo_trainers.credit.data import MEM, Floats, Ints
 from mempo_trainers.play import rollouts
@@ -67,13 +72,48 @@ def rows() -> dict[str, Row]:
     return dict([*list(table.items())[:place], *variants.items(), *list(table.items())[place:]])
 
 
-def advantages(policy: ArrayPolicy, batch: Rollouts) -> Advantages:
-    """What every row says of a batch. The policy gives the scores, and its critic the values."""
+def own_rows(names: Sequence[str]) -> dict[str, Row]:
+    """Rows of one's own estimators, each named by its "module:function".
+
+    Raises:
+        ConfigError: for another name, one that can't be imported, or a function that takes no trajectories.
+    """
+    for name in names:
+        if ":" not in name:
+            raise ConfigError(
+                f"estimator {name!r}: wanted module:function, an estimator of your own; those with a name "
+                "have a row already"
+            )
+        make(name)
+    return {name: Row(name, {}, "of your own") for name in names}
+
+
+def trained_row(config: Config) -> dict[str, Row]:
+    """The row of the estimator that a run was trained with, options included; none where `rows` has it."""
+    credit, options = config.credit, config.credit_options
+    if any((row.credit, row.options) == (credit, options) for row in rows().values()):
+        return {}
+    told = ", ".join(f"{name}={value}" for name, value in options.items())
+    name = credit if ":" in credit else f"{credit} as trained"
+    return {name: Row(credit, options, f"as this run was trained{told and f', with {told}'}")}
+
+
+def code(names: Sequence[str]) -> list[str]:
+    """Digests of the files that hold one's own estimators: when one is edited, it is another."""
+    files = [importlib.import_module(name.partition(":")[0]).__file__ for name in names]
+    return [
+        name if file is None else name + file_digest(Path(file))
+        for name, file in zip(names, files, strict=True)
+    ]
+
+
+def advantages(policy: ArrayPolicy, batch: Rollouts, table: Mapping[str, Row]) -> Advantages:
+    """What every row of a table says of a batch. The policy gives the scores, and its critic the values."""
     data = scored(policy, batch, SCORES).data
     with torch.no_grad():
         values_BK = policy.values(batch.contexts, batch.responses).double().numpy()
     data = msgspec.structs.replace(data, values_BK=values_BK)
-    return {name: make(row.credit, **row.options)(data).advantages_BK for name, row in rows().items()}
+    return {name: make(row.credit, **row.options)(data).advantages_BK for name, row in table.items()}
 
 
 def shuffles(policy: ArrayPolicy, batch: Rollouts) -> Advantages:
@@ -122,7 +162,13 @@ def with_critic(policy: ArrayPolicy, batch: Batch, seed: int) -> ArrayPolicy:
 
 
 def replicas(
-    policy: ArrayPolicy, critic: ArrayPolicy, batch: Batch, segments_F: Ints, copies: int, seed: int
+    policy: ArrayPolicy,
+    critic: ArrayPolicy,
+    batch: Batch,
+    table: Mapping[str, Row],
+    segments_F: Ints,
+    copies: int,
+    seed: int,
 ) -> dict[str, Floats]:
     """What the estimators say of an operation when all else in its group is drawn anew, (F, copies).
 
@@ -133,6 +179,7 @@ def replicas(
         policy: Who plays.
         critic: The same with a fitted critic.
         batch: Where the operations are from.
+        table: The rows.
         segments_F: The segments of the operations.
         copies: Groups for each operation.
         seed: Of all random numbers.
@@ -152,7 +199,7 @@ def replicas(
     played = msgspec.structs.replace(played, data=msgspec.structs.replace(played.data, question_N=question_N))
     number = data.number_R[data.round_B[segments]]
     first = np.searchsorted(played.data.rollout_B, alone)
-    values = operations(played, advantages(critic, played), first + number - 1)
+    values = operations(played, advantages(critic, played, table), first + number - 1)
     back = np.argsort(order, kind="stable")
     return {name: value[back].reshape(len(segments_F), copies) for name, value in values.items()}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from mempo_benchmarks.credit.batch import open_run
+from mempo_benchmarks.credit.estimators import code, own_rows, rows
 from mempo_benchmarks.credit.results import FORMAT, JSON, PAGE, PLOT, Lab, Plan, Stage
 from mempo_benchmarks.credit.stage import measure_stage
 from mempo_benchmarks.toy.sweep import finished
@@ -21,17 +22,24 @@ STAGES = {"early": 22, "middle": 32, "late": 42}
 """Steps of the runs that the lab trains itself."""
 
 
-def run_lab(plan: Plan, runs: Sequence[Path], out: Path) -> Lab:
+def run_lab(plan: Plan, runs: Sequence[Path], out: Path, estimators: Sequence[str] = ()) -> Lab:
     """Measure some runs, or three that are trained here; goes on where an earlier call was killed.
 
     A stage that is done lies in `out`/stages; trained runs in `out`/runs.
 
+    Args:
+        plan: How much is measured.
+        runs: Folders of toy runs.
+        out: Folder of the results.
+        estimators: Of one's own, as "module:function"; rows beside the others.
+
     Raises:
-        ResultsError: if a folder holds no toy run, or `out` holds stages of another plan or another run.
-        ConfigError: if something that is no file lies where a result should.
+        ResultsError: if a folder holds no toy run, or `out` holds stages of another plan, run or estimator.
+        ConfigError: if something that is no file lies where a result should, or an estimator can't be called.
         OSError: if nothing can be written there; all of these before anything is measured.
     """
     folders, stages = named(runs), []
+    table, codes = {**rows(), **own_rows(estimators)}, code(estimators)
     restored = {name: open_run(folder) for name, folder in folders.items()}
     for result in (JSON, PAGE, PLOT):
         check_place(out / result)  # fails before the forks, not after them
@@ -40,11 +48,11 @@ def run_lab(plan: Plan, runs: Sequence[Path], out: Path) -> Lab:
         restored = {name: open_run(folder) for name, folder in folders.items()}
     for name, (task, config, policy) in restored.items():
         trained = (file_digest(folders[name] / part) for part in (SETTINGS, CHECKPOINT))
-        mark = digest(msgspec.json.encode([FORMAT, plan]), *trained)
+        mark = digest(msgspec.json.encode([FORMAT, plan]), *trained, *codes)
         file = out / "stages" / f"{name}.json"
         stage = _read(file, mark)
         if stage is None:
-            stage = measure_stage(plan, task, policy, name, mark, _told(task, config))
+            stage = measure_stage(plan, task, policy, table, name, mark, _told(task, config))
             with atomic_file(file) as to:
                 to.write(msgspec.json.encode(stage))
         stages.append(stage)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from mempo_benchmarks.credit.batch import Batch, play_batch, states_of
-from mempo_benchmarks.credit.estimators import advantages, rows, with_critic
+from mempo_benchmarks.credit.estimators import advantages, own_rows, rows, trained_row, with_critic
 from mempo_benchmarks.credit.results import check_seed
 from mempo_benchmarks.credit.strips import Decision, Strips, settled
 from mempo_env.arrays.layout import SEARCH
@@ -37,29 +37,32 @@ def toy_strips(
         task: Of the run; its own reward pays.
         config: Of the run: how many groups of how many rollouts.
         policy: The run's.
-        reference: Name of a row, against which signs are counted.
+        reference: Name of a row, against which signs are counted; "module:function" adds one.
         question: Only the rollouts of this group, from 0.
         seed: Of all random numbers.
         name: Of the run, for the title.
 
     Raises:
-        ConfigError: if there is no such estimator or question, or the seed is out of range.
+        ConfigError: if there is no such estimator or question, or the seed is out of range; from an estimator
+            of one's own, if it returns other than one finite number a token.
     """
     check_seed(seed)
-    lookup(rows(), reference, "estimator")
+    trained = trained_row(config)
+    own = own_rows([reference]) if ":" in reference and reference not in trained else {}
+    table = {**rows(), **trained, **own}
+    lookup(table, reference, "estimator")
     if question is not None and not 0 <= question < config.questions:
         raise ConfigError(f"--question: wanted 0 to {config.questions - 1}, got {question}")
     batch = play_batch(task, policy, config.questions, config.rollouts, seed)
     critic = with_critic(policy, play_batch(task, policy, config.questions, config.rollouts, seed + 1), seed)
-    said = {name: settled(a_BK) for name, a_BK in advantages(critic, batch.rollouts).items()}
+    said = {name: settled(a_BK) for name, a_BK in advantages(critic, batch.rollouts, table).items()}
     mine_N = np.repeat(np.arange(config.questions), config.rollouts)
     disagree_N = np.where(
         (mine_N == question) | (question is None), _disagreement(batch, said, reference), -1
     )
     rollout = int(disagree_N.argmax())
-    return _strips(
-        batch, said, rollout, f"{name}, question {mine_N[rollout]}, rollout {rollout % config.rollouts}"
-    )
+    title = f"{name}, question {mine_N[rollout]}, rollout {rollout % config.rollouts}"
+    return _strips(batch, said, rollout, title, {name: row.about for name, row in table.items()})
 
 
 def _disagreement(batch: Batch, said: Mapping[str, Floats], reference: str) -> Floats:
@@ -75,7 +78,9 @@ def _disagreement(batch: Batch, said: Mapping[str, Floats], reference: str) -> F
     return found_N
 
 
-def _strips(batch: Batch, said: Mapping[str, Floats], rollout: int, title: str) -> Strips:
+def _strips(
+    batch: Batch, said: Mapping[str, Floats], rollout: int, title: str, about: Mapping[str, str]
+) -> Strips:
     data, played = batch.rollouts.data, batch.rollouts
     decisions: list[Decision] = []
     columns: list[tuple[int, int]] = []
@@ -97,7 +102,7 @@ def _strips(batch: Batch, said: Mapping[str, Floats], rollout: int, title: str) 
         },
         decisions=tuple(decisions),
         rows={name: tuple(float(a_BK[at]) for at in columns) for name, a_BK in said.items()},
-        about={name: row.about for name, row in rows().items()},
+        about=about,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,10 +17,10 @@ from mempo_benchmarks.credit.estimators import (
     advantages,
     operations,
     replicas,
-    rows,
     shuffles,
     with_critic,
 )
+from mempo_benchmarks.credit.estimators import Row as Estimator
 from mempo_benchmarks.credit.measures import Sample
 from mempo_benchmarks.credit.results import LEAST, Plan, Row, Stage
 from mempo_benchmarks.credit.truth import measure, reliability
@@ -46,15 +46,23 @@ CRITIC = 64
 """Questions of the batch that the critic is fitted to."""
 
 
-def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: str, trained: str) -> Stage:
-    """Measure one policy, under `em_mean` whatever it was trained by."""
+def measure_stage(
+    plan: Plan,
+    task: Toy,
+    policy: ArrayPolicy,
+    table: Mapping[str, Estimator],
+    name: str,
+    mark: str,
+    trained: str,
+) -> Stage:
+    """Measure one policy with the estimators of a table, under `em_mean` whatever it was trained by."""
     start, seed = time.monotonic(), plan.seed
     task = msgspec.structs.replace(task, reward="em_mean")
     batch = play_batch(task, policy, plan.questions, plan.rollouts, seed)
     segments_S = sample_segments(batch, STATES, seed)
     states = states_of(batch, segments_S)
     critic = with_critic(policy, play_batch(task, policy, CRITIC, plan.rollouts, seed + 1), seed)
-    said = advantages(critic, batch.rollouts)
+    said = advantages(critic, batch.rollouts, table)
     shuffled = shuffles(policy, batch.rollouts)
     gold = sum(int(gold_facts(group).sum()) for group in states)
     total = plan.forks * len(segments_S) + CONTRAST * gold
@@ -75,7 +83,7 @@ def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: s
     rounds = np.unique(sample.round_S).tolist()
     sure = tuple(reliability(truth, agree) for agree in measures.agreement(sample).values())
     effect, golds = _golds(sample, facts, said, shuffled, segments_S)
-    chance = _noise(plan, task, policy, critic, batch, sample, segments_S)
+    chance = _noise(plan, task, policy, critic, batch, table, sample, segments_S)
     return Stage(
         name=name,
         mark=mark,
@@ -94,7 +102,7 @@ def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: s
         gold_facts=gold,
         gold_kept=float(facts.kept_C.mean()) if gold else 0.0,
         gold=_some(effect),
-        rows=_rows(sample, sure, rounds, chance, golds),
+        rows=_rows(sample, table, sure, rounds, chance, golds),
         question=sample.question_S.tolist(),
         round=sample.round_S.tolist(),
         truth=sample.truth_S.tolist(),
@@ -119,6 +127,7 @@ def _golds(
 
 def _rows(
     sample: Sample,
+    table: Mapping[str, Estimator],
     sure: Sequence[float],
     rounds: Sequence[int],
     chance: Sequence[Interval | None],
@@ -128,7 +137,7 @@ def _rows(
     rank, gain = measures.rank_correlations(sample)
     scaled = sample.signal > 0  # else there is nothing to bring the rows to
     columns = zip(
-        rows().items(),
+        table.items(),
         rank,
         gain,
         measures.rank_correlations_within(sample),
@@ -166,6 +175,7 @@ def _noise(
     policy: ArrayPolicy,
     critic: ArrayPolicy,
     batch: Batch,
+    table: Mapping[str, Estimator],
     sample: Sample,
     segments_S: Ints,
 ) -> list[Interval | None]:
@@ -178,7 +188,7 @@ def _noise(
         for question in np.unique(sample.question_S)
     ]
     some = np.concatenate(drawn)
-    found = replicas(policy, critic, batch, segments_S[some], COPIES, plan.seed)
+    found = replicas(policy, critic, batch, table, segments_S[some], COPIES, plan.seed)
     return list(measures.noise(sample.question_S[some], found))
 
 

@@ -285,7 +285,8 @@ def _right(
 ) -> NDArray[np.float64]:
     """Rollouts that were right among the first so many; within a step they are spread evenly."""
     right_T = np.cumsum(success_T * np.diff(done_T, prepend=0))
-    return np.interp(at, np.append(0, done_T), np.append(0, right_T))
+    right: NDArray[np.float64] = np.interp(at, np.append(0, done_T), np.append(0, right_T))
+    return right
 
 
 def _reached(success_T: NDArray[np.float64], done_T: NDArray[np.int64]) -> int | None:

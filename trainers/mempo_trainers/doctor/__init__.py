@@ -161,7 +161,7 @@ SYMPTOMS: Mapping[str, Symptom] = {
         ruled_out=("memory_facts", "memories of the array face hold facts that were shown, nothing else"),
     ),
     "not_finite": Symptom(
-        credit.not_finite, "all losses and gradients are finite", "skipped_updates loss grad_norm"
+        credit.not_finite, "all advantages, losses and gradients are finite", "skipped_updates loss grad_norm"
     ),
 }
 """By name, in the order in which they are told."""

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, configured, steps_of
+from mempo_trainers.doctor.figures import (
+    SOLVED,
+    Finding,
+    Rows,
+    Settings,
+    column,
+    configured,
+    numbers,
+    steps_of,
+)
 from mempo_trainers.losses import SAMPLER_GAP
 
 DEAD = 0.8
@@ -27,12 +36,16 @@ BY_DESIGN = frozenset({"attribution"})
 FIRST_KL = 1e-5
 """Nats a token in the first step: the reference is the policy itself, and float noise squares to less."""
 
+NO_NUMBERS = "advantages are no numbers in any step: see not_finite"
+
 _ENDS = (("min", min), ("max", max))
 
 
-def no_advantage(rows: Rows, settings: Settings) -> Finding | None:
+def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
     """Nearly all groups are without any advantage although the task is not solved."""
-    rows = [row for row in rows if row["success"] < SOLVED]
+    if not numbers(rows):
+        return NO_NUMBERS
+    rows = [row for row in numbers(rows) if row["success"] < SOLVED]
     groups = sum(row["groups"] for row in rows)
     dead = sum(row["dead_groups"] for row in rows)
     if dead < DEAD * groups or not groups:
@@ -71,6 +84,9 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | None:
 
 def first_round(rows: Rows, settings: Settings) -> Finding | str | None:
     """The outcome teaches something, but nothing of it reaches the first round."""
+    if not numbers(rows):
+        return NO_NUMBERS
+    rows = numbers(rows)
     told = [row for row in rows if row["degenerate_groups"] < row["groups"] and row["rounds"] > 1]
     if not told:
         return "no step has outcomes that differ within a group, in rollouts of two rounds or more"
@@ -156,15 +172,29 @@ def sampler_gap(rows: Rows, settings: Settings) -> Finding | None:
 
 
 def not_finite(rows: Rows, settings: Settings) -> Finding | None:
-    """Losses or gradients that are no numbers: their updates were left out."""
-    bad = [row for row in rows if row["skipped_updates"] or not math.isfinite(row["loss"] + row["grad_norm"])]
+    """Losses or gradients that are no numbers, whose updates were left out, or advantages that are none."""
+    known = numbers(rows)
+    wild = [row for row in rows if row not in known]
+    bad = [
+        row
+        for row in rows
+        if row["skipped_updates"] or not math.isfinite(row["loss"] + row["grad_norm"]) or row in wild
+    ]
     if not bad:
         return None
+    credit, told, action = "", "", "lower --learning-rate; look for log-probs of -inf"
+    if wild:
+        credit = bad[0].get("credit", "the estimator")
+        told = f"; advantages of {credit} are no numbers in {len(wild)} of them, from {steps_of(wild[:1])}"
+    if bad[0] in wild:
+        action = f"look at what {credit} computes, and at the rewards and log-probs that it reads"
     skipped = int(sum(row["skipped_updates"] for row in bad))
     return Finding(
         symptom="not_finite",
         severity="error",
-        evidence=f"{skipped:,} updates left out in {len(bad)} of {len(rows)} steps, from {steps_of(bad[:1])}",
+        evidence=(
+            f"{skipped:,} updates left out in {len(bad)} of {len(rows)} steps, from {steps_of(bad[:1])}{told}"
+        ),
         threshold="none",
-        action="lower --learning-rate; look for log-probs of -inf",
+        action=action,
     )

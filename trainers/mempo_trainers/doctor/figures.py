@@ -50,6 +50,12 @@ def column(rows: Rows, name: str) -> Floats:
     return np.array([row[name] for row in rows], np.float64)
 
 
+def numbers(rows: Rows) -> Rows:
+    """The rows whose advantages are numbers."""
+    names = [f"advantage_{part}" for part in ("first", "later", "memory", "other")]
+    return [row for row in rows if all(math.isfinite(row.get(name, 0.0)) for name in names)]
+
+
 def quarters(values: Floats) -> tuple[Floats, Floats]:
     """The first and the last quarter."""
     size = max(len(values) // 4, 1)

@@ -74,14 +74,18 @@ def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
     )
 
 
-def nothing_moves(rows: Rows, settings: Settings) -> Finding | None:
+def nothing_moves(rows: Rows, settings: Settings) -> Finding | str | None:
     """There are advantages to learn from, and the policy does what it did at the beginning."""
     dead, groups = (float(column(rows, name).sum()) for name in ("dead_groups", "groups"))
     first, last = quarters(column(rows, "entropy"))
-    if dead >= DEAD * groups or quarters(column(rows, "success"))[1].mean() >= SOLVED:
+    if quarters(column(rows, "success"))[1].mean() >= SOLVED:
         return None
     if not abs(last.mean()) >= (1 - STILL) * abs(first.mean()) or _rises(rows):
         return None
+    if not np.isfinite(column(rows, "grad_norm")).any():
+        return "it does not, for no gradient is a number: see not_finite"
+    if dead >= DEAD * groups:
+        return "it has next to nothing to learn from, for groups are dead: see no_advantage"
     entropy, kl = (float(configured(settings, name, 0.0)) for name in ("entropy", "kl"))
     if kl >= HEAVY_KL:
         action = f"the divergence holds it where it began: a smaller --kl than {kl:g}, such as 0.01"
