@@ -10,10 +10,12 @@ import gymnasium as gym
 import numpy as np
 
 from mempo_env import play, protocol
-from mempo_env.arguments import at_least_one, check_rules, one_of_render_modes, probability
+from mempo_env.arguments import at_least_one, check_rules, memory_kind, one_of_render_modes, probability
 from mempo_env.context import ContextRule
 from mempo_env.errors import ConfigError, lookup
-from mempo_env.play import MemoryKind, Play
+from mempo_env.memory.bank import BankConfig
+from mempo_env.memory.base import Memory
+from mempo_env.play import Play
 from mempo_env.retrieval.base import Retriever, ask
 from mempo_env.rewards import RewardConfig
 from mempo_env.snapshot import freeze, revive, set_rng, thaw
@@ -85,10 +87,10 @@ class SearchQAEnv(gym.Env[str, str]):
 
     After `reset` (with `action` None) and every `step`: `question_id`, `round` (rounds done), `segments` and
     `messages` (the coming prompt), `action` (parsed, with its flaws), `retrieved` (hits of this round),
-    `memory` (in force), `tokens`, `diagnostics`, `reward_terms`, `state_hash`; on the last step also
-    `stop_reason`, `episode`, `score`, `failure` and `mask_episode`. Values are plain, tuples or frozen
-    structs of `mempo_env.types`. (Gymnasium's RecordEpisodeStatistics writes `episode` too: give it another
-    `stats_key`.)
+    `memory` (in force), `operations` (done to a bank in this round), `tokens`, `diagnostics`, `reward_terms`,
+    `state_hash`; on the last step also `stop_reason`, `episode`, `score`, `failure` and `mask_episode`.
+    Values are plain, tuples or frozen structs of `mempo_env.types`. (Gymnasium's RecordEpisodeStatistics
+    writes `episode` too: give it another `stats_key`.)
 
     ## Arguments
 
@@ -104,7 +106,9 @@ class SearchQAEnv(gym.Env[str, str]):
         max_rounds: Rounds allowed; None: the larger of 16 and 4 x objectives + 1.
         context: What is kept of the steps before: "last_step" (MemPO's), "memory_only", "full", or a number
             of steps.
-        memory: "inline" (the agent rewrites `<mem>`) or "none" (`<mem>` is dropped).
+        memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, or a
+            `mempo_env.memory.bank.BankConfig` for one with other settings), "none" (`<mem>` is dropped), or a
+            class of your own (`mempo_env.memory.base.Memory`).
         reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
         tokenizer: What tokens are: "words", a callable from text to a count, or a Hugging Face tokenizer.
         max_context_tokens: Longest prompt allowed; None: no limit.
@@ -133,7 +137,7 @@ class SearchQAEnv(gym.Env[str, str]):
         top_k: int = 3,
         max_rounds: int | None = None,
         context: ContextRule = "last_step",
-        memory: MemoryKind = "inline",
+        memory: Literal["inline", "bank", "none"] | BankConfig | type[Memory] = "inline",
         reward: str | RewardConfig = "mempo",
         tokenizer: Any = "words",
         max_context_tokens: int | None = None,
@@ -169,7 +173,7 @@ class SearchQAEnv(gym.Env[str, str]):
             tokenizer=tokenizer,
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
-            system_prompt=protocol.system_prompt(memory, objectives, self.top_k)
+            system_prompt=protocol.system_prompt(memory_kind(memory)[0], objectives, self.top_k)
             if system_prompt is None
             else system_prompt,
             hint=hint,
@@ -288,7 +292,7 @@ class SearchQAEnv(gym.Env[str, str]):
         """Go on from a state that `get_state` returned; a StateError if it is of another environment."""
         snapshot = thaw(state, self.rules.settings)
         questions = tuple(map(self.questions.by_id, snapshot.question_ids))
-        now = revive(snapshot, questions, self.rules.count)
+        now = revive(snapshot, questions, self.rules)
         set_rng(self.np_random, snapshot.rng)
         self._play = now
 

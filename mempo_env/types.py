@@ -83,7 +83,8 @@ class Question(Struct, frozen=True, kw_only=True, gc=False):
 # --- What the agent sees and writes ------------------------------------------------------------------------
 
 SegmentKind: TypeAlias = Literal[
-    "system", "question", "mem", "think", "call", "answer", "invalid", "information", "error", "hint"
+    *("system", "question", "mem", "think", "call", "answer", "invalid"),
+    *("memory", "recall", "information", "error", "hint"),
 ]
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer", "invalid"})
 """Kinds of segments that the policy wrote."""
@@ -231,10 +232,33 @@ class Span(Struct, frozen=True, gc=False):
     end: int
 
 
+OperationKind: TypeAlias = Literal["write", "read", "merge", "discard"]
+
+
+class Operation(Struct, frozen=True, kw_only=True, gc=False):
+    """What a policy asks of a memory bank.
+
+    Attributes:
+        kind: What to do.
+        text: What to write, to read for, or to put in place of merged entries ("": their texts joined).
+        ids: The entries to merge or discard.
+        k: Entries to read at most; None: as many as the bank's settings say.
+    """
+
+    kind: OperationKind
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    k: int | None = None
+
+
 class _Written(Struct, frozen=True, kw_only=True, gc=False):
-    """What every action has: the memory it wrote (None: none), its flaws, and the roles of its text."""
+    """What every action has: the memory it wrote (None: none), its flaws, and the roles of its text.
+
+    `operations` are those on a memory bank, where there is one.
+    """
 
     memory: str | None = None
+    operations: tuple[Operation, ...] = ()
     flaws: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
 
@@ -261,6 +285,57 @@ class Invalid(_Written, frozen=True, tag="invalid"):
 Action: TypeAlias = Search | Answer | Invalid
 
 # --- What came of it ---------------------------------------------------------------------------------------
+
+
+EntryState: TypeAlias = Literal["active", "merged", "discarded"]
+
+
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
+    """One entry of a memory bank; its vector is computed from its text.
+
+    Attributes:
+        id: 1 for the first of its episode.
+        text: What it says.
+        tokens: How long that is.
+        created_round: The round that wrote it.
+        last_access_round: The last round that read it, or wrote it.
+        access_count: How often it was read.
+        episode_id: The episode it belongs to.
+        state: "active", or a tombstone.
+        merged_into: The entry that stands for it now.
+    """
+
+    id: int
+    text: str
+    tokens: int
+    created_round: int
+    last_access_round: int
+    access_count: int = 0
+    episode_id: str
+    state: EntryState = "active"
+    merged_into: int | None = None
+
+
+class BankRecord(Struct, frozen=True, gc=False):
+    """One line of a bank's log: an operation, and what came of it.
+
+    Attributes:
+        round: When.
+        kind: What was asked, or "evict": the bank was full.
+        ids: The entries concerned: those read, discarded or evicted; the one written, or that a refused write
+            is like; those merged and, last, the one made of them.
+        accepted: Whether it was done.
+        why: Why not, or what else happened: "duplicate", "not_novel", "merged" (a write that became part of
+            another entry), "evicted".
+        tokens: Tokens written, read, or let go.
+    """
+
+    round: int
+    kind: Literal["write", "read", "merge", "discard", "evict"]
+    ids: tuple[int, ...]
+    accepted: bool
+    why: Literal["", "duplicate", "not_novel", "merged", "evicted"]
+    tokens: int
 
 
 class Tokens(Struct, frozen=True, gc=False):
@@ -392,7 +467,8 @@ class Round(Struct, frozen=True, kw_only=True, gc=False):
         calls: Calls of models handed over by the agent; empty: one call over `view`.
         action: What was read in the text.
         hits: The passages that the search returned.
-        memory: The memory in force after the round.
+        memory: The memory in force after the round; of a bank, its active entries, a line each.
+        operations: What was done to the memory bank, where there is one.
         tokens: Token counts after the round.
         diagnostics: Evidence seen and kept after the round.
         reward: The reward of the round.
@@ -409,6 +485,7 @@ class Round(Struct, frozen=True, kw_only=True, gc=False):
     action: Action
     hits: tuple[Hit, ...] = ()
     memory: str = ""
+    operations: tuple[BankRecord, ...] = ()
     tokens: Tokens
     diagnostics: Diagnostics
     reward: RewardBreakdown
