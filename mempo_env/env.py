@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from mempo_env import play, protocol
+from mempo_env import instructions, play, protocol
 from mempo_env.arguments import at_least_one, check_rules, memory_kind, one_of_render_modes, probability
 from mempo_env.context import ContextRule
 from mempo_env.errors import ConfigError, lookup
@@ -173,7 +173,7 @@ class SearchQAEnv(gym.Env[str, str]):
             tokenizer=tokenizer,
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
-            system_prompt=protocol.system_prompt(memory_kind(memory)[0], objectives, self.top_k)
+            system_prompt=instructions.system_prompt(memory_kind(memory)[0], objectives, self.top_k)
             if system_prompt is None
             else system_prompt,
             hint=hint,

@@ -327,7 +327,7 @@ def render_status(active: int, merged: int, discarded: int, newest: Sequence[Ent
     counts = f'entries="{active}" merged="{merged}" discarded="{discarded}"'
     lines = [f"[{entry.id}] {_title(entry.text)}" for entry in newest]
     if active > len(newest):
-        lines.append(f"and {active - len(newest)} older ones")
+        lines.append(f"and {active - len(newest)} older")
     return "\n".join([f"<memory_bank {counts}>", *lines, "</memory_bank>"])
 
 
@@ -397,38 +397,3 @@ def messages(segments: Sequence[Segment], prompt: str) -> tuple[dict[str, str], 
         return ({"role": "user", "content": prompt},)
     system = segments[0].text
     return {"role": "system", "content": system}, {"role": "user", "content": prompt[len(system) + 1 :]}
-
-
-_MEMORY_RULES = """\
-You see only your last step and your memory. Begin every round after the first with
-<mem> ... </mem>
-which rewrites the whole memory: write down all you will still need, for whatever is not in it is gone.
-"""
-
-_BANK_RULES = """\
-You see only your last step, and have a memory bank in which you find again what you wrote. Before the search
-or the answer you may do any number of operations on it:
-<memory_write> one fact that you will need </memory_write>
-<memory_read k="4"> what you look for </memory_read>, answered by the entries nearest to it
-<memory_merge ids="3,7"> one text for both, or nothing to join them </memory_merge>
-<memory_discard ids="2"/>
-What is neither in the bank nor in your last step is gone.
-"""
-
-_RULES = {"inline": _MEMORY_RULES, "own": _MEMORY_RULES, "bank": _BANK_RULES}
-
-_ANSWER_RULES = "Answer with numbered lines, one for each question, in order:\n1. ...\n2. ..."
-
-
-def system_prompt(memory: str, objectives: int, top_k: int) -> str:
-    """The protocol in words, for the kind of memory, the number of objectives and of passages a search."""
-    what = "the question" if objectives == 1 else f"all {objectives} questions"
-    parts = [
-        f"Answer {what} with the help of a search engine over an encyclopedia, in as few words as possible.",
-        _RULES.get(memory, "").rstrip(),
-        "In each round think inside <think> ... </think>, then do exactly one of two things:\n"
-        f"<search> one query </search>, answered by at most {top_k} passages in <information>, or\n"
-        "<answer> the answer </answer>, which ends the episode.",
-        _ANSWER_RULES if objectives > 1 else "",
-    ]
-    return "\n".join(part for part in parts if part)

@@ -83,8 +83,18 @@ class Question(Struct, frozen=True, kw_only=True, gc=False):
 # --- What the agent sees and writes ------------------------------------------------------------------------
 
 SegmentKind: TypeAlias = Literal[
-    *("system", "question", "mem", "think", "call", "answer", "invalid"),
-    *("memory", "recall", "information", "error", "hint"),
+    "system",
+    "question",
+    "mem",
+    "think",
+    "call",
+    "answer",
+    "invalid",
+    "memory",
+    "recall",
+    "information",
+    "error",
+    "hint",
 ]
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer", "invalid"})
 """Kinds of segments that the policy wrote."""

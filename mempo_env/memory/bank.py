@@ -319,7 +319,7 @@ class Bank:
     def show(self) -> str:
         """What the prompt shows of it: counts, and the titles of the newest entries."""
         gone = [entry.state for entry in self.entries]
-        newest = []
+        newest: list[Entry] = []
         for entry in reversed(self.entries):
             if len(newest) == self.config.titles:
                 break
