@@ -18,6 +18,7 @@ from mempo_env.memory.base import Memory
 from mempo_env.play import Play
 from mempo_env.retrieval.base import Retriever, ask
 from mempo_env.rewards import RewardConfig
+from mempo_env.settings import by_keyword
 from mempo_env.snapshot import freeze, revive, set_rng, thaw
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
@@ -126,6 +127,7 @@ class SearchQAEnv(gym.Env[str, str]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "html"], "render_fps": 1}  # noqa: RUF012
 
+    @by_keyword
     def __init__(
         self,
         dataset: Any = "synthetic",

@@ -22,6 +22,10 @@ class ConfigError(MempoError):
     """A keyword, a name or a combination of them that cannot work."""
 
 
+class KeywordError(ConfigError, TypeError):
+    """A keyword that does not exist; a TypeError too, as for every other function."""
+
+
 class RenderModeError(ConfigError, TypeError):
     """A render mode that an environment lacks.
 

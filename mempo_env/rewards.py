@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
-from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
+from mempo_env.settings import Count, Number, Settings
 from mempo_env.types import RewardBreakdown, RewardTerms, Score
 
 OutcomeKind: TypeAlias = Literal["em_all", "em_mean", "f1_mean"]
@@ -23,7 +22,7 @@ _OUTCOMES: dict[str, Callable[[Score], float]] = {
 }
 
 
-class RewardConfig(Struct, frozen=True, kw_only=True):
+class RewardConfig(Settings, frozen=True):
     """Weights of the reward's terms; a term whose weight is 0 is still computed and logged.
 
     Attributes:
@@ -40,27 +39,22 @@ class RewardConfig(Struct, frozen=True, kw_only=True):
     """
 
     outcome: OutcomeKind = "em_all"
-    outcome_weight: float = 1.0
-    invalid_action: float = 0.0
-    duplicate_write: float = 0.0
-    context_overflow: float = 0.0
-    write_cost: float = 0.0
-    memory_efficiency: float = 0.0
-    memory_budget: int = 1024
+    outcome_weight: Number = 1.0
+    invalid_action: Number = 0.0
+    duplicate_write: Number = 0.0
+    context_overflow: Number = 0.0
+    write_cost: Number = 0.0
+    memory_efficiency: Number = 0.0
+    memory_budget: Count = 1024
 
     def __post_init__(self) -> None:
         """Refuse combinations that teach something else than to answer."""
-        lookup(_OUTCOMES, self.outcome, "outcome")
-        for name, value in msgspec.structs.asdict(self).items():
-            if name != "outcome" and not math.isfinite(value):
-                raise ConfigError(f"{name}: wanted a finite number, got {value!r}")
+        super().__post_init__()
         if self.memory_efficiency > self.outcome_weight / 5:
             raise ConfigError(
                 f"memory_efficiency: wanted at most a fifth of outcome_weight ({self.outcome_weight / 5:g}), "
                 f"got {self.memory_efficiency:g}; a policy that is paid more learns to remember nothing"
             )
-        if self.memory_budget < 1:
-            raise ConfigError(f"memory_budget: wanted at least 1 token, got {self.memory_budget}")
 
 
 PRESETS: dict[str, RewardConfig] = {
@@ -72,8 +66,10 @@ PRESETS: dict[str, RewardConfig] = {
         context_overflow=-0.1,
         memory_efficiency=0.05,
     ),
+    **{kind: RewardConfig(outcome=kind) for kind in get_args(OutcomeKind)},
 }
-"""The paper's reward, and the one usually published with a memory bank."""
+"""The paper's reward, the one usually published with a memory bank, and each outcome alone ("em_all" is the
+paper's, too)."""
 
 
 def preset(reward: str | RewardConfig) -> RewardConfig:

@@ -11,7 +11,7 @@ import pytest
 
 from credit_help import episodes, pack
 from mempo_env.errors import ConfigError
-from mempo_trainers.credit import Trajectories, make
+from mempo_trainers.credit import CREDITS, Trajectories, make
 from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
 from mempo_trainers.credit.memory import memory_rewards
 from mempo_trainers.credit.turn import gains
@@ -96,6 +96,30 @@ def test_a_field_that_cannot_be_is_named(field: str, value: Any, message: str) -
         Trajectories(**arrays() | {field: value})
     with pytest.raises(ConfigError, match=f"^{field}: .*{message}"):
         msgspec.structs.replace(Trajectories(**arrays()), **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("field", "numbers", "message"),
+    [
+        ("values_BK", [[0, 1], [NAN, 2], [0, 0]], r"got nan at \[1, 0\]"),
+        ("logprobs_BK", [[-1, -INF], [0, 0], [0, 0]], r"got -inf at \[0, 1\]"),
+        ("ref_logprobs_BK", [[0, 0], [0, 0], [INF, -INF]], r"got inf at \[2, 0\]"),
+    ],
+)
+def test_numbers_of_tokens_are_finite_where_an_estimator_reads_them(
+    field: str, numbers: list[list[float]], message: str
+) -> None:
+    given = {"reward_R": np.zeros(3), "logprobs_BK": np.zeros((3, 2)), "ref_logprobs_BK": np.zeros((3, 2))}
+    name, options = ("gae", {}) if field == "values_BK" else ("reinforce_pp", {"beta": 0.1})
+    everywhere = {"roles_BK": np.full((3, 2), MEM, np.int8)}
+    data = Trajectories(**arrays() | given | everywhere | {field: np.array(numbers, float)})
+    for estimate in (CREDITS[name], make(name)):
+        with pytest.raises(ConfigError, match=f"^{field}: wanted finite numbers for .*{message}"):
+            estimate(data, **options)
+    assert np.isfinite(make("grpo")(data).advantages_BK).all()  # which does not read them
+    unwritten = np.where(np.isfinite(numbers), MEM, 0).astype(np.int8)
+    fine = msgspec.structs.replace(data, roles_BK=unwritten)
+    assert np.isfinite(make(name, **options)(fine).advantages_BK).all()
 
 
 def test_float_noise_above_probability_1_is_none() -> None:

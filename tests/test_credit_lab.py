@@ -141,7 +141,7 @@ def without_chance(task: Toy) -> ArrayPolicy:
 
 def test_forks_are_reseeded_where_only_the_environment_is_random() -> None:
     """Before a noisy retriever a policy without chance earns what the environments' own numbers give."""
-    task = msgspec.structs.replace(TINY, noise=0.6)
+    task = msgspec.structs.replace(TINY, retriever_noise=0.6)
     policy = without_chance(task)
     batch = play_batch(task, policy, 6, 4, 0)
     assert 0 < batch.rollouts.extra["em"] < 1
@@ -273,7 +273,7 @@ def test_an_odd_number_of_forks_is_halved_too() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 def test_states_are_those_that_the_rollouts_went_through(noise: float) -> None:
-    task = msgspec.structs.replace(TASK, noise=noise)
+    task = msgspec.structs.replace(TASK, retriever_noise=noise)
     _, batch = batch_of(task)
     data = batch.rollouts.data
     segments = sample_segments(batch, 100, seed=0)

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from credit_help import Rollout, Round, Token, episodes, pack
 from mempo_env.errors import ConfigError, DataError
+from mempo_trainers.config import Config
 from mempo_trainers.credit import CREDITS, fill, make
 from mempo_trainers.credit.data import MEM
+from mempo_trainers.credit.memory import memory_term
 from mempo_trainers.credit.normalise import joint, statistics, whiten
 from mempo_trainers.credit.sampling import Filled
-from mempo_trainers.credit.table import RANGES
 
 
 def test_the_table_is_the_documented_one() -> None:
@@ -29,52 +30,56 @@ def test_the_table_is_the_documented_one() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(CREDITS)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("memp", {}, "unknown credit 'memp': did you mean 'mempo'"),
-        (
-            "mempo",
-            {"baselin": "full"},
-            "unknown option of credit 'mempo': 'baselin': did you mean 'baseline'",
-        ),
-        ("dr_grpo", {"eps": 1e-4}, "credit 'dr_grpo' has no options, got 'eps'"),
-        (
-            "mempo",
-            {"objectives": "geometrical"},
-            "unknown objectives 'geometrical': did you mean 'geometric'",
-        ),
-        ("mempo", {"baseline": True}, "baseline: wanted a name, got True"),
-        ("mempo", {"weight": "much"}, "weight: wanted a number from -1,000,000 to 1,000,000, got 'much'"),
-        ("mempo", {"weight": float("nan")}, "weight: wanted a number from .*, got nan"),
-        ("mempo", {"weight": float("-inf")}, "weight: wanted a number from .*, got -inf"),
-        ("mempo", {"weight": None}, "weight: wanted a number from .*, got None"),
-        ("mempo", {"weight": {1: 2}}, "weight: wanted a number from .*, got {1: 2}"),
-        ("mempo", {"weight": 1e300}, r"weight: wanted a number from .*, got 1e\+300"),
-        ("mempo", {"weight": 10**400}, "weight: wanted a number from .*, got one of many digits"),
-        ("mempo", {"weight": -(10**5000)}, "weight: wanted a number from .*, got one of many digits"),
-        ("mempo_gain", {"gain": 1e7}, "gain: wanted a number from .*, got 10000000.0"),
-        ("attribution", {"cost": 1e7}, "cost: wanted a number from .*"),
-        ("memory_only", {"elsewhere": -1e7}, "elsewhere: wanted a number from .*"),
-        ("reinforce_pp", {"beta": 1e7}, "beta: wanted a number from .*"),
-        ("mempo", {"eps": -1e-9}, r"eps: wanted a number from 0 to 1,000,000, got -1e-09"),
-        ("mempo", {"floor": -1}, r"floor: wanted a number from 0 to 1,000,000, got -1"),
-        ("discounted", {"gamma": -3}, "gamma: wanted a number from 0 to 1, got -3"),
-        ("gigpo", {"gamma": 1.01}, "gamma: wanted a number from 0 to 1, got 1.01"),
-        ("gae", {"lambda_round": 5}, "lambda_round: wanted a number from 0 to 1, got 5"),
-        ("gae", {"gamma_round": -0.1}, "gamma_round: wanted a number from 0 to 1, got -0.1"),
-        ("placebo", {"seed": -1}, "seed: wanted a whole number from 0 to .*, got -1"),
-        ("placebo", {"seed": 0.5}, "seed: wanted a whole number from 0 to .*, got 0.5"),
-        ("placebo", {"seed": 1e300}, r"seed: wanted a whole number from 0 to .*, got 1e\+300"),
-        ("grpo", {"ddof": 2}, "ddof: wanted a whole number from 0 to 1, got 2"),
-        ("grpo", {"ddof": 0.5}, "ddof: wanted a whole number from 0 to 1, got 0.5"),
-        ("mempo", {"objectives": None}, "objectives: wanted a name, got None"),
-        ("mempo", {"pool": ["all"]}, "pool: wanted a name, got .'all'."),
-        ("mempo", {"only_successful": 1}, "only_successful: wanted a flag, got 1"),
-        ("grpo", {"ddof": True}, "ddof: wanted a whole number from 0 to 1, got True"),
-        ("attribution", {"progress": "p"}, "unknown progress 'p'"),
-    ],
-)
+def test_a_wrong_name_is_said() -> None:
+    with pytest.raises(ConfigError, match="unknown credit 'memp': did you mean 'mempo'"):
+        make("memp")
+
+
+WRONG = [
+    (
+        "mempo",
+        {"baselin": "full"},
+        "unknown option of credit 'mempo': 'baselin': did you mean 'baseline'",
+    ),
+    ("dr_grpo", {"eps": 1e-4}, "credit 'dr_grpo' has no options, got 'eps'"),
+    (
+        "mempo",
+        {"objectives": "geometrical"},
+        "unknown objectives 'geometrical': did you mean 'geometric'",
+    ),
+    ("mempo", {"baseline": True}, "baseline: wanted a name, got True"),
+    ("mempo", {"weight": "much"}, "weight: wanted a number from -1,000,000 to 1,000,000, got 'much'"),
+    ("mempo", {"weight": float("nan")}, "weight: wanted a number from .*, got nan"),
+    ("mempo", {"weight": float("-inf")}, "weight: wanted a number from .*, got -inf"),
+    ("mempo", {"weight": None}, "weight: wanted a number from .*, got None"),
+    ("mempo", {"weight": {1: 2}}, "weight: wanted a number from .*, got {1: 2}"),
+    ("mempo", {"weight": 1e300}, r"weight: wanted a number from .*, got 1e\+300"),
+    ("mempo", {"weight": 10**400}, "weight: wanted a number from .*, got one of many digits"),
+    ("mempo", {"weight": -(10**5000)}, "weight: wanted a number from .*, got one of many digits"),
+    ("mempo_gain", {"gain": 1e7}, "gain: wanted a number from .*, got 10000000.0"),
+    ("attribution", {"cost": 1e7}, "cost: wanted a number from .*"),
+    ("memory_only", {"elsewhere": -1e7}, "elsewhere: wanted a number from .*"),
+    ("reinforce_pp", {"beta": 1e7}, "beta: wanted a number from .*"),
+    ("mempo", {"eps": -1e-9}, r"eps: wanted a number from 0 to 1,000,000, got -1e-09"),
+    ("mempo", {"floor": -1}, r"floor: wanted a number from 0 to 1,000,000, got -1"),
+    ("discounted", {"gamma": -3}, "gamma: wanted a number from 0 to 1, got -3"),
+    ("gigpo", {"gamma": 1.01}, "gamma: wanted a number from 0 to 1, got 1.01"),
+    ("gae", {"lambda_round": 5}, "lambda_round: wanted a number from 0 to 1, got 5"),
+    ("gae", {"gamma_round": -0.1}, "gamma_round: wanted a number from 0 to 1, got -0.1"),
+    ("placebo", {"seed": -1}, "seed: wanted a whole number from 0 to .*, got -1"),
+    ("placebo", {"seed": 0.5}, "seed: wanted a whole number from 0 to .*, got 0.5"),
+    ("placebo", {"seed": 1e300}, r"seed: wanted a whole number from 0 to .*, got 1e\+300"),
+    ("grpo", {"ddof": 2}, "ddof: wanted a whole number from 0 to 1, got 2"),
+    ("grpo", {"ddof": 0.5}, "ddof: wanted a whole number from 0 to 1, got 0.5"),
+    ("mempo", {"objectives": None}, "objectives: wanted a name, got None"),
+    ("mempo", {"pool": ["all"]}, "pool: wanted a name, got .'all'."),
+    ("mempo", {"only_successful": 1}, "only_successful: wanted a flag, got 1"),
+    ("grpo", {"ddof": True}, "ddof: wanted a whole number from 0 to 1, got True"),
+    ("attribution", {"progress": "p"}, "unknown progress 'p'"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), WRONG)
 def test_a_wrong_name_or_value_is_said_before_anything_is_generated(
     name: str, options: dict[str, Any], message: str
 ) -> None:
@@ -82,10 +87,27 @@ def test_a_wrong_name_or_value_is_said_before_anything_is_generated(
         make(name, **options)
 
 
-def test_a_wrong_ddof_is_refused_without_make_too() -> None:
-    data = pack([Rollout(0, r, [Round([[Token(MEM)]])]) for r in (0.0, 1.0)]).data
-    with pytest.raises(ConfigError, match="ddof: wanted 0 or 1, got 2"):
-        CREDITS["grpo"](data, ddof=2)
+@pytest.mark.parametrize(("name", "options", "message"), WRONG)
+def test_a_wrong_name_or_value_is_said_without_make_too(
+    name: str, options: dict[str, Any], message: str
+) -> None:
+    rollouts, merged = episodes(4)
+    with pytest.raises(ConfigError, match=message):
+        CREDITS[name](pack(rollouts, merged).data, **options)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    rollouts, merged = episodes(4)
+    data = pack(rollouts, merged).data
+    theirs = make("mempo", weight=np.float64(0.5), ddof=np.int64(0), only_successful=np.bool_(True))(data)
+    ours = make("mempo", weight=0.5, ddof=0, only_successful=True)(data)
+    assert np.array_equal(theirs.advantages_BK, ours.advantages_BK)
+
+
+def test_what_is_built_on_memory_takes_its_options() -> None:
+    memory = set(inspect.signature(memory_term).parameters)
+    for name, more in (("mempo", set()), ("placebo", {"seed"}), ("mempo_gain", {"gain", "gamma"})):
+        assert set(inspect.signature(CREDITS[name]).parameters) == memory | more
 
 
 @pytest.mark.parametrize("name", CREDITS)
@@ -103,18 +125,17 @@ def test_every_option_takes_its_default_and_refuses_what_is_no_value_of_any(name
 def test_options_at_the_ends_of_their_ranges_give_finite_advantages(name: str, end: int) -> None:
     rollouts, merged = episodes(4)
     data = pack(rollouts, merged).data
-    for option in list(inspect.signature(CREDITS[name]).parameters)[1:]:
-        if option in RANGES:
-            credit = make(name, **{option: RANGES[option][end]})(data)
+    for option, parameter in list(inspect.signature(CREDITS[name]).parameters.items())[1:]:
+        if type(parameter.default) in (int, float):
+            (meta,) = parameter.annotation.__metadata__
+            credit = make(name, **{option: (meta.ge, meta.le)[end]})(data)
             assert np.isfinite(credit.advantages_BK).all(), option
 
 
-def test_whole_numbers_may_come_as_floats() -> None:
-    """JSON does not tell 1 from 1.0."""
-    rollouts, merged = episodes(4)
-    data = pack(rollouts, merged).data
-    one, same = (make("placebo", seed=seed)(data).advantages_BK for seed in (3, 3.0))
-    assert np.array_equal(one, same)
+def test_whole_numbers_stay_whole_in_a_file_of_settings() -> None:
+    config = Config(credit="placebo", credit_options={"seed": 3, "ddof": 0, "weight": 1.0})
+    back = msgspec.json.decode(msgspec.json.encode(config), type=Config)
+    assert back == config and [type(value) for value in back.credit_options.values()] == [int, int, float]
 
 
 @pytest.mark.parametrize(

@@ -84,20 +84,50 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_healthy_run_has_nothing(healthy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     diagnosis = examine(healthy)
     assert diagnosis.findings == ()
-    assert set(diagnosis.fine) == set(SYMPTOMS) - {"guessed"}
-    assert diagnosis.unchecked == {"guessed": "guessed not in the metrics"}
+    assert set(diagnosis.fine) == set(SYMPTOMS)
+    assert diagnosis.unchecked == {} and not diagnosis.unfinished
+    assert (
+        "facts that were shown" in diagnosis.fine["guessed"]
+    )  # no other memory can be, so it is not counted
     assert main(["doctor", str(healthy)]) == 0
     told = capsys.readouterr().out
-    assert "nothing found" in told
+    assert f"{healthy}: nothing found by 14 of 14 checks\n" in told
     for name in diagnosis.fine:
         assert f"checked, fine: {name}: " in told
-    assert "not checked: guessed" in told
+    assert "not checked" not in told
 
 
 def test_a_short_run_says_what_it_is_too_short_for(tmp_path: Path) -> None:
     train(tmp_path / "run", ONE, config(steps=2))
     unchecked = examine(tmp_path / "run").unchecked
     assert unchecked["collapse"] == "needs 8 steps, found 2"
+
+
+def test_a_run_that_is_not_finished_is_said_to_be_so(
+    healthy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(healthy, tmp_path / "run"))
+    lines = (healthy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_bytes(b"".join(lines[:7]) + lines[7][:40])  # killed while it wrote step 8
+    assert main(["doctor", str(run)]) == 0
+    assert f"{run}: unfinished, 7 of 30 steps; nothing found by 8 of 14 checks\n" in capsys.readouterr().out
+    assert main(["doctor", str(run), "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["steps"], value["planned"]) == (7, 30)
+
+
+def test_a_run_of_which_nothing_can_be_checked_is_not_told_to_be_fine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("stable_baselines3", reason="needs mempo[sb3]")
+    run = tmp_path / "sb3"
+    assert main(["train", "sb3", "--steps", "1", "--out", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["doctor", str(run)]) == 2
+    told = capsys.readouterr().out
+    assert f"{run}: nothing could be checked, for its metrics hold only rollouts, reward, success" in told
+    assert "nothing found" not in told and "fine" not in told
+    assert [f"not checked: {name}: " in told for name in SYMPTOMS] == [True] * len(SYMPTOMS)
 
 
 # --- Advantages and log-probs ------------------------------------------------------------------------------
@@ -127,6 +157,26 @@ def test_rollouts_that_are_all_alike_teach_nothing(tmp_path: Path) -> None:
     assert "alike" in finding.action
 
 
+def test_groups_of_one_rollout_are_named_as_the_reason(tmp_path: Path) -> None:
+    train(tmp_path / "run", ONE, config(steps=2, rollouts=1, credit="grpo"))
+    finding = found(tmp_path / "run", "no_advantage")
+    assert finding.evidence.endswith("one rollout in each group")
+    assert finding.action.startswith("a group of one rollout has nothing that its outcome is compared with")
+    assert "--rollouts 8" in finding.action and "--algo ppo" in finding.action
+
+
+def test_where_no_outcome_differs_nothing_is_said_of_the_first_round(tmp_path: Path) -> None:
+    train(tmp_path / "run", Toy(objectives=4, worlds=60), config(steps=2, credit="grpo"))
+    diagnosis = examine(tmp_path / "run")
+    assert "first_round" not in diagnosis.fine
+    assert diagnosis.unchecked["first_round"].startswith("no step has outcomes that differ")
+
+
+def test_an_estimator_that_pays_writes_alone_is_not_asked_for_the_first_round(tmp_path: Path) -> None:
+    train(tmp_path / "run", ONE, config(steps=3, credit="attribution"))
+    assert examine(tmp_path / "run").unchecked["first_round"].startswith("attribution pays writes alone")
+
+
 def reset_at_rounds(trajectories: Trajectories) -> Credit:
     """The outcome, but a return does not pass the observation before the last round."""
     whole = grpo_credit(trajectories)
@@ -148,21 +198,27 @@ def test_returns_that_are_reset_leave_the_first_round_without_credit(
     assert "first_round" not in names(tmp_path / "whole")
 
 
-class OtherReference(Other):
-    """The frozen copy of it comes from another checkpoint."""
+class RoundedReference(Other):
+    """The frozen copy of it is rounded: 5e-5 nats a token away, which is too little to be refused at once."""
+
+    rounded = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ArrayPolicy:
-        other = Other()
-        with torch.no_grad():
-            other.heads.keep.out.bias.fill_(0.5)  # type: ignore[union-attr,operator]
+        other = type(self)()
+        other.rounded = True
         return other
 
+    def logprobs(self, contexts: ArrayContexts, responses: Responses) -> tuple[torch.Tensor, torch.Tensor]:
+        logp, entropy = super().logprobs(contexts, responses)
+        return logp - 5e-5 * self.rounded, entropy
 
-def test_a_reference_from_another_checkpoint_shows_in_the_first_step(tmp_path: Path) -> None:
-    train(tmp_path / "run", ONE, config(steps=2, kl=0.1), policy=OtherReference())
+
+def test_a_reference_that_is_not_quite_the_policy_shows_in_the_first_step(tmp_path: Path) -> None:
+    settings = config(steps=2, kl=0.1, kl_kind="k1")
+    train(tmp_path / "run", ONE, settings, policy=RoundedReference())
     finding = found(tmp_path / "run", "first_kl")
     assert "in step 1, before any update" in finding.evidence
-    train(tmp_path / "same", ONE, config(steps=2, kl=0.1))
+    train(tmp_path / "same", ONE, settings)
     assert "first_kl" not in names(tmp_path / "same")
 
 
@@ -181,6 +237,34 @@ def test_a_sampler_with_other_weights_is_found(tmp_path: Path) -> None:
     train(tmp_path / "run", ONE, config(steps=4), policy=Stale())
     finding = found(tmp_path / "run", "sampler_gap")
     assert "in 3 of 4 steps, first in step 2" in finding.evidence
+
+
+class Unsaid(Other):
+    """From some update on its log-probs are no numbers, in learning alone."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.left = after
+
+    def logprobs(self, contexts: ArrayContexts, responses: Responses) -> tuple[torch.Tensor, torch.Tensor]:
+        self.left -= 1
+        logp, entropy = super().logprobs(contexts, responses)
+        return (logp * torch.nan if self.left < 0 else logp), entropy
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (1, "nats apart, in 2 of 3 steps, first in step 2; no numbers in 2"),
+        (2, "nats apart, in 1 of 3 steps, first in step 3; no numbers in 1"),
+    ],
+)
+def test_log_probs_that_are_no_numbers_are_told_without_a_warning(
+    tmp_path: Path, after: int, told: str
+) -> None:
+    train(tmp_path / "run", ONE, config(steps=3), policy=Unsaid(after))
+    assert told in found(tmp_path / "run", "sampler_gap").evidence
 
 
 class Poisoned(Other):

@@ -57,8 +57,9 @@ def test_info_has_its_keys_and_only_at_the_end_the_others() -> None:
 
 
 def test_unknown_keywords_and_options_are_errors() -> None:
-    with pytest.raises(TypeError, match="top_kk"):
+    with pytest.raises(TypeError, match="unknown keyword 'top_kk': did you mean 'top_k'") as caught:
         make(top_kk=3)
+    assert isinstance(caught.value, ConfigError)
     with pytest.raises(ConfigError, match="question_idd"):
         make().reset(options={"question_idd": "q0"})
 

@@ -51,12 +51,22 @@ def test_names_are_checked() -> None:
     with pytest.raises(ConfigError, match="unknown outcome"):
         RewardConfig(outcome="em_al")  # type: ignore[arg-type]
     for wrong in ({"outcome_weight": float("nan"), "memory_efficiency": 99.0}, {"write_cost": float("inf")}):
-        with pytest.raises(ConfigError, match="finite"):
+        with pytest.raises(ConfigError, match="wanted a number from"):
             RewardConfig(**wrong)
     with pytest.raises(ConfigError, match="wanted a name"):
         preset({"outcome": "em_all"})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="memory_budget"):
         RewardConfig(memory_budget=0)
+    with pytest.raises(ConfigError, match=r"outcome_weight: wanted a number .*, got 'much'"):
+        RewardConfig(outcome_weight="much")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unknown keyword 'write_costs': did you mean 'write_cost'"):
+        RewardConfig(write_costs=0.1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("kind", ["em_all", "em_mean", "f1_mean"])
+def test_an_outcome_is_a_preset_that_pays_it_alone(kind: str) -> None:
+    assert preset(kind) == RewardConfig(outcome=kind)  # type: ignore[arg-type]
+    assert preset("em_all") == preset("mempo")
 
 
 def test_add() -> None:

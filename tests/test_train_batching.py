@@ -19,7 +19,7 @@ from mempo_trainers.toy import Toy, ToyDraw
 from train_help import CONFIG, train, wild
 
 EVERY_SCORE = frozenset({"memory_logp_RJ", "history_logp_RJ", "seen_logp_RJ", "prior_logp_NJ"})
-TASK = Toy(objectives=2, hops=2, worlds=60, noise=0.2, reward="em_mean")
+TASK = Toy(objectives=2, hops=2, worlds=60, retriever_noise=0.2, reward="em_mean")
 
 
 def drawn(seed: int = 0, questions: int = 3, group: int = 4) -> Rollouts:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mempo_env.errors import ConfigError
 from mempo_trainers.config import Config, read_options
+from mempo_trainers.toy import Toy
 
 HUGE = pytest.param(10**400, id="huge")
 WEIGHTS = ["entropy", "kl", "value_weight", "lambda_round"]
@@ -38,7 +39,7 @@ def test_a_count_is_a_whole_number_that_can_be_written(name: str, value: Any) ->
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("value", [3, None, True, ["grpo"]])
 def test_a_choice_is_a_text(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name}: wanted `str`"):
+    with pytest.raises(ConfigError, match=rf"^{name}: wanted a (text|name)"):
         Config(**{name: value})
 
 
@@ -52,8 +53,39 @@ def test_options_are_names_with_plain_values(value: Any) -> None:
 
 @pytest.mark.parametrize("name, value", [("clip_low", 1.01), ("lambda_round", 1.01), ("learning_rate", 1e5)])
 def test_a_number_has_a_most(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name}: wanted at most 1"):
+    with pytest.raises(ConfigError, match=rf"^{name}: wanted a number .* 1(0,000)?, got 1"):
         Config(**{name: value})
+
+
+def test_a_name_that_is_none_gets_a_guess() -> None:
+    with pytest.raises(ConfigError, match="unknown keyword 'learning_rat': did you mean 'learning_rate'"):
+        Config(learning_rat=0.1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unknown keyword 'objectiv': did you mean 'objectives'"):
+        Toy(objectiv=2)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="unknown kl_kind 'k4'"):
+        Config(kl_kind="k4")  # type: ignore[arg-type]
+
+
+TASK = {
+    "objectives": [0, -1, 1.0, True, "2"],
+    "hops": [0, None],
+    "capacity": [0, 10_001, 2.5],
+    "facts": [0, 20],
+    "max_rounds": [0, 10_001],
+    "retriever_noise": [-0.1, 1.1, float("nan"), "much"],
+    "worlds": [9, None],
+}
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name, all_ in TASK.items() for value in all_])
+def test_a_task_that_can_not_be_is_refused_when_it_is_made(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name}: wanted a (whole )?number from"):
+        Toy(**{name: value})
+
+
+def test_the_ends_of_the_ranges_of_a_task_are_allowed() -> None:
+    Toy(objectives=1, hops=1, capacity=1, facts=1, max_rounds=1, retriever_noise=0, worlds=10).envs(1)
+    Toy(objectives=1, capacity=200, facts=19, max_rounds=10_000, retriever_noise=1, worlds=20).envs(1)
 
 
 def test_the_ends_of_the_ranges_are_allowed() -> None:

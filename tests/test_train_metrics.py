@@ -56,11 +56,24 @@ def test_a_step_of_nothing_but_masked_rollouts_says_no_number(whole: Rollouts, t
     unknown = "reward reward_min reward_max success outcome_advantage_min outcome_advantage_max em recall"
     assert all(math.isnan(found[name]) for name in unknown.split())
     assert (found["rollouts"], found["masked"], found["groups"], found["dead_groups"]) == (0, 1, 0, 0)
-    with Run(tmp_path / "run", {}, board=True) as run:
+    with Run(tmp_path / "run", {}, tensorboard=True) as run:
         for step in run.steps(TASK.make_policy(Config()), 1, 1):
             run.log(step, **found)
     written = json.loads((tmp_path / "run" / "metrics.jsonl").read_bytes())
     assert written["success"] is None and written["em"] is None and written["masked"] == 1
+
+
+def test_tensorboard_reads_what_is_in_the_rows(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for steps in (2, 3):  # two processes, a file each
+        with Run(tmp_path / "run", {"config": {"steps": steps}}, tensorboard=True) as run:
+            for step in run.steps(TASK.make_policy(Config()), steps, 1):
+                run.log(step, success=step / 4, credit="mempo", reward=math.nan, rollouts=64)
+    events = reader.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {"success", "rollouts", "seconds"}
+    assert [(e.step, e.value) for e in events.Scalars("success")] == [(1, 0.25), (2, 0.5), (3, 0.75)]
+    assert [e.value for e in events.Scalars("rollouts")] == [64, 64, 64]
 
 
 # --- Groups that are left out ------------------------------------------------------------------------------

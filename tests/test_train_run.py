@@ -89,7 +89,7 @@ VARIANTS = {
     ),
     "ppo": (TASK, with_config(algo="ppo")),
     "noise, dynamic sampling": (
-        msgspec.structs.replace(TASK, noise=0.3),
+        msgspec.structs.replace(TASK, retriever_noise=0.3),
         with_config(credit="grpo", dynamic_sampling=3),
     ),
 }
@@ -161,6 +161,41 @@ def test_half_a_row_at_the_end_is_made_again(keep: int, tmp_path: Path) -> None:
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_goes_on_to_more_steps_as_if_it_had_been_meant_to(name: str, tmp_path: Path) -> None:
+    task, config = VARIANTS[name]
+    train(tmp_path / "whole", task, config)
+    for steps in (1, 3, config.steps):
+        train(tmp_path / "run", task, msgspec.structs.replace(config, steps=steps))
+    assert_same(tmp_path / "run", tmp_path / "whole")
+    assert (tmp_path / "run" / SETTINGS).read_bytes() == (tmp_path / "whole" / SETTINGS).read_bytes()
+
+
+def test_the_command_goes_on_to_more_steps_and_says_from_where(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, longer = copied(whole, tmp_path), [*COMMAND, "--steps", "9"]
+    assert main([*longer, "--out", str(tmp_path / "at once")]) == 0
+    assert "goes on" not in capsys.readouterr().err
+    assert main([*longer, "--out", str(run)]) == 0
+    assert f"{run}: goes on from step 5 to 9\n" in capsys.readouterr().err
+    assert_same(run, tmp_path / "at once")
+    assert (run / RESULT).read_bytes() == (tmp_path / "at once" / RESULT).read_bytes()
+
+
+def test_stopped_on_the_way_to_more_steps_it_has_no_result_and_goes_on(whole: Path, tmp_path: Path) -> None:
+    run, config = copied(whole, tmp_path), Config(steps=9, questions=2, rollouts=2)
+    with pytest.raises(Stop):
+        train(run, Toy(objectives=1), config, draw=stopping(7, Toy(objectives=1), config))
+    assert not (run / RESULT).exists()
+    train(
+        run, Toy(objectives=1), msgspec.structs.replace(config, steps=6)
+    )  # as far as is done
+    train(run, Toy(objectives=1), config)
+    train(tmp_path / "at once", Toy(objectives=1), config)
+    assert_same(run, tmp_path / "at once")
+
+
 def test_a_run_that_is_done_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     run = copied(whole, tmp_path)
     assert main([*COMMAND, "--out", str(run)]) == 0
@@ -211,6 +246,21 @@ def test_a_full_disk_names_the_file_and_the_run_goes_on_later(name: str, limit: 
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
+def test_a_full_disk_under_tensorboard_ends_the_run_after_its_checkpoint(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    run, full = tmp_path / "run", tmp_path / "events.out.tfevents.0"
+    full.symlink_to("/dev/full")
+    with monkeypatch.context() as patch:
+        patch.setattr("mempo_trainers.board.event_file", lambda folder: full)
+        assert main([*COMMAND, "--out", str(run)]) == 2
+    assert capsys.readouterr().err == f"mempo: {full}: No space left on device\n"
+    assert len(read_metrics(run)) == 1 and load(run, Toy(objectives=1).make_policy(Config())) == 1
+    assert main([*COMMAND, "--out", str(run)]) == 0
+    assert_same(run, whole)
+
+
 # --- Reproduced --------------------------------------------------------------------------------------------
 
 
@@ -256,7 +306,16 @@ def test_other_settings_are_refused_by_their_names(
     error = refused(run, capsys, "--seed", "7", "--reward", "em_mean")
     assert "(there / here: config.seed: 0 / 7; task.reward: 'em_all' / 'em_mean')" in error
     assert "config.credit_options.pool: None / 'round'" in refused(run, capsys, "--option", "pool=round")
-    assert "config.steps: 5 / 6" in refused(run, capsys, "--steps", "6")
+    more = refused(run, capsys, "--seed", "7", "--steps", "6")
+    assert "(there / here: config.seed: 0 / 7; config.steps: 5 / 6)" in more
+
+
+def test_fewer_steps_than_are_done_are_refused(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(whole, tmp_path)
+    error = refused(run, capsys, "--steps", "4")
+    assert error == f"mempo: {run}: wanted at least the 5 steps that are done, got 4; choose another --out\n"
 
 
 @pytest.mark.slow
@@ -457,7 +516,7 @@ def test_a_checkpoint_beside_edited_settings_is_refused(
 ) -> None:
     run = copied(whole, tmp_path)
     text = (run / SETTINGS).read_text()
-    (run / SETTINGS).write_text(text.replace('"noise": 0.0', '"noise": 0.5'))
+    (run / SETTINGS).write_text(text.replace('"retriever_noise": 0.0', '"retriever_noise": 0.5'))
     assert (run / SETTINGS).read_text() != text
     with pytest.raises(ResultsError, match="got one of another run, or settings"):
         restore(run)
@@ -489,19 +548,19 @@ def test_a_place_that_can_not_be_written_is_one_line(
         (("--algo", "ppo", "--credit", "mempoo"), "did you mean 'mempo'?"),
         (("--algo", "ppo", "--credit", "rloo"), "credit for ppo"),
         (("--credit", "gae"), "wanted a critic"),
-        (("--steps", "0"), "steps: wanted at least 1, got 0"),
-        (("--learning-rate", "nan"), "learning_rate: wanted more than 0, got nan"),
-        (("--seed", "-1"), "seed: wanted at least 0, got -1"),
-        (("--kl", "-1"), "kl: wanted at least 0"),
+        (("--steps", "0"), "steps: wanted a whole number from 1 to"),
+        (("--learning-rate", "nan"), "learning_rate: wanted a number above 0, at most 10,000, got nan"),
+        (("--seed", "-1"), "seed: wanted a whole number from 0 to"),
+        (("--kl", "-1"), "kl: wanted a number from 0 to"),
         (("--objectives", "0"), "objectives: wanted"),
         (("--capacity", "0"), "capacity"),
-        (("--capacity", "10001"), "capacity: wanted at most 10,000, got 10,001"),
-        (("--max-rounds", "1000000000"), "max_rounds: wanted at most 10,000"),
+        (("--capacity", "10001"), "capacity: wanted a whole number from 1 to 10,000, or None, got 10001"),
+        (("--max-rounds", "1000000000"), "max_rounds: wanted a whole number from 1 to 10,000"),
         (("--objectives", "1000000"), "objectives: wanted at most the 600 questions of 'train'"),
         (("--objectives", "201"), "objectives: wanted at most the 200 questions of 'test'"),
         (("--credit", "placebo", "--option", "seed=-1"), "seed: wanted"),
-        (("--seed", str(2**63)), "seed: wanted at most"),
-        (("--noise", "2"), "noise"),
+        (("--seed", str(2**63)), "seed: wanted a whole number from 0 to 9.22e+18, got 9223372036854775808"),
+        (("--retriever-noise", "2"), "retriever_noise: wanted a number from 0 to 1, got 2"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(

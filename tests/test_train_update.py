@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from mempo_env.errors import ConfigError
 from mempo_trainers import credit
 from mempo_trainers.batching import take
 from mempo_trainers.config import PPO_CREDITS, Config
@@ -19,7 +21,8 @@ from mempo_trainers.doctor.cli import examine
 from mempo_trainers.losses import AGGREGATIONS
 from mempo_trainers.policies.base import Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.toy import Toy
+from mempo_trainers.run import CHECKPOINT
+from mempo_trainers.toy import Toy, ToyDraw
 from mempo_trainers.update import Critic, update
 from train_help import TASK, metrics, played, train, wild, with_config
 
@@ -220,11 +223,75 @@ def test_the_defaults_are_those_of_the_seed_claim() -> None:
     assert (Toy().objectives, Toy().reward, Toy().policy) == (4, "em_all", "pointer")
 
 
+# --- Refused in the first step -----------------------------------------------------------------------------
+
+
+class OtherReference(ArrayPolicy):
+    """The frozen copy of it comes from another checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__(TASK.envs(1).layout, learning_rate=0.03, max_grad_norm=1, seed=0)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ArrayPolicy:
+        return wild(TASK.envs(1), seed=1, size=0.1)
+
+
+def assert_refused(run: Path, policy: ArrayPolicy, told: str, **changes: Any) -> None:
+    """Training ends with that error, and nothing was learned or written."""
+    before = copy.deepcopy(policy.heads.state_dict())
+    with pytest.raises(ConfigError, match=told):
+        train(run, config=with_config(**changes), policy=policy)
+    assert all(torch.equal(weight, before[name]) for name, weight in policy.heads.state_dict().items())
+    assert metrics(run) == [] and not (run / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("algo", ["grpo", "ppo"])
+def test_a_reference_from_another_checkpoint_is_refused(algo: str, epochs: int, tmp_path: Path) -> None:
+    told = r"log-probs of the reference in the first step: wanted .* within 0.0001 nats, got .*same weights"
+    changes = {"algo": algo, "epochs": epochs, "kl": 0.1}
+    assert_refused(tmp_path / "run", OtherReference(), told, **changes, kl_tokens="memory")
+    train(tmp_path / "none", config=with_config(algo=algo, epochs=epochs), policy=OtherReference())
+
+
+@pytest.mark.parametrize("off", [0.06, -0.06, np.nan, -np.inf])
+@pytest.mark.parametrize("algo", ["grpo", "ppo"])
+def test_a_sampler_that_is_off_is_refused(algo: str, off: float, tmp_path: Path) -> None:
+    told = (
+        r"log-probs of the sampler in the first step: wanted .* within 0.05 nats, got .* at segment 0, token"
+    )
+    assert_refused(tmp_path / "run", Saying(sampler=off), told, algo=algo)
+
+
+def test_noise_of_the_sampler_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    train(tmp_path / "run", policy=Saying(sampler=0.04))
+    assert metrics(tmp_path / "run")[0]["sampler_gap"] == pytest.approx(0.04, abs=1e-4)
+
+
+@pytest.mark.parametrize("algo", ["grpo", "ppo"])
+def test_a_run_that_goes_on_has_left_its_reference_and_is_not_refused(algo: str, tmp_path: Path) -> None:
+    """Killed behind a checkpoint, it goes on with a policy far from the one that it began with."""
+    config = with_config(algo=algo, kl=0.1)
+    policy = TASK.make_policy(config)
+    draw, kept = ToyDraw(policy, TASK, config.rollouts, config.seed), 4
+
+    def until(step: int, attempt: int, questions: int) -> Rollouts:
+        if step > kept:
+            raise KeyboardInterrupt
+        return draw(step, attempt, questions)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", config=config, policy=policy, draw=lambda _: until)
+    assert len(metrics(tmp_path / "run")) == kept
+    train(tmp_path / "run", config=config)
+    assert [row["step"] for row in metrics(tmp_path / "run") if row["kl"] > 1e-4] == [2, 3, 4, 5, 6]
+
+
 # --- Numbers that are none ---------------------------------------------------------------------------------
 
 
 class Saying(ArrayPolicy):
-    """Says of its first segment what is not so: log-probs as they were sampled, or, later, as they are."""
+    """From some step on it says of its first segment what is not so: when it samples, or when it learns."""
 
     def __init__(self, after: int = 0, **added: float) -> None:
         super().__init__(TASK.envs(1).layout, learning_rate=0.03, max_grad_norm=1, seed=0)
@@ -233,7 +300,8 @@ class Saying(ArrayPolicy):
     def written(self, contexts: ArrayContexts, tokens_BK: NDArray[np.int64]) -> Responses:
         said = super().written(contexts, tokens_BK)
         logprobs = said.logprobs_BK.copy()
-        logprobs[0] += self.added.get("sampler", 0.0)
+        if self.left <= 0:
+            logprobs[0] += self.added.get("sampler", 0.0)
         return Responses(said.tokens_BK, said.roles_BK, logprobs)
 
     def logprobs(self, contexts: ArrayContexts, responses: Responses) -> tuple[torch.Tensor, torch.Tensor]:
@@ -246,9 +314,10 @@ class Saying(ArrayPolicy):
         return both[0] + more[0], both[1] + more[1]
 
 
-def test_a_sampler_that_says_nan_is_null_in_the_row_and_found(tmp_path: Path) -> None:
-    train(tmp_path / "run", policy=Saying(sampler=np.nan))
-    assert [row["sampler_gap"] for row in metrics(tmp_path / "run")] == [None] * 6
+def test_a_sampler_that_says_nan_later_on_is_null_in_the_row_and_found(tmp_path: Path) -> None:
+    train(tmp_path / "run", policy=Saying(after=1, sampler=np.nan))
+    gaps = [row["sampler_gap"] for row in metrics(tmp_path / "run")]
+    assert gaps[0] < 1e-6 and gaps[1:] == [None] * 5
     assert "sampler_gap" in [finding.symptom for finding in examine(tmp_path / "run").findings]
 
 

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from mempo_env.questions.world import WorldSpec
+from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.policies.tiny_lm import Shape, TinyLM, learn
+from mempo_trainers.sft import SftConfig
 from mempo_trainers.tokens import Ragged, plain_responses
+from mempo_trainers.toy_text import ToyText
 from small import PASSAGES, QUESTIONS, TitleRetriever
 
 TOKENIZER = learn(
@@ -31,6 +35,18 @@ ENV: dict[str, Any] = {
     "hint": False,
     "context": "memory_only",
 }
+
+SMALL = ToyText(
+    world=WorldSpec(),
+    episodes=12,
+    warm=SftConfig(steps=6, batch=4, checkpoint_every=2),
+    width=16,
+    heads=2,
+    max_new=32,
+)
+"""The toy task in text, made small: seconds, and nothing learned."""
+
+LEARN = Config(steps=6, questions=2, rollouts=2, learning_rate=1e-3, entropy=0.01, checkpoint_every=2)
 
 
 def tiny(seed: int = 0, learning_rate: float = 1e-2, **settings: Any) -> TinyLM:

@@ -17,6 +17,7 @@ from mempo_env.arrays.world import FACT_WORDS
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError
 from mempo_env.rewards import RewardConfig
+from mempo_env.settings import by_keyword
 from mempo_env.types import Episode, Split
 
 ArrayStep: TypeAlias = tuple[Floats32, float, bool, bool, dict[str, Any]]
@@ -95,6 +96,7 @@ class SearchQAArrayEnv(gym.Env[Floats32, Ints]):
 
     metadata = SearchQAEnv.metadata
 
+    @by_keyword
     def __init__(
         self,
         *,

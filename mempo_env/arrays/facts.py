@@ -20,6 +20,9 @@ LINKS = ("capital", "rival", "patron", "heir")
 """Relations whose object is a name, which has an article; their ids follow."""
 
 _RELATIONS = len(VALUES) + len(LINKS)
+MOST_FACTS = 2 * (_RELATIONS - 1) + 1
+"""Of an article: half of those that distract name its subject, with a relation of their own."""
+
 _NUMBERS = range(10_000, 100_000)
 
 
@@ -51,9 +54,9 @@ class ToySpec(Struct, frozen=True):
             raise ConfigError(
                 f"questions: wanted at least 10, so that every split has 2, got {self.questions}"
             )
-        if self.facts > 2 * (_RELATIONS - 1) + 1:
+        if self.facts > MOST_FACTS:
             raise ConfigError(
-                f"facts: wanted at most {2 * (_RELATIONS - 1) + 1} in an article, for half of them name its "
+                f"facts: wanted at most {MOST_FACTS} in an article, for half of them name its "
                 f"subject with a relation of their own, got {self.facts}"
             )
         if self.questions * self.hops * self.facts > len(_NUMBERS):

@@ -11,6 +11,7 @@ from mempo_env.arrays.layout import Layout, sized
 from mempo_env.arrays.world import World, make_world
 from mempo_env.errors import ConfigError
 from mempo_env.rewards import RewardConfig
+from mempo_env.settings import by_keyword
 
 
 class Task(Struct, frozen=True, eq=False):
@@ -24,6 +25,7 @@ class Task(Struct, frozen=True, eq=False):
     retriever_noise: float
 
 
+@by_keyword
 def make_task(
     *,
     objectives: int = 1,

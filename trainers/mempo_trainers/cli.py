@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec import Struct
 
+from mempo_env.errors import ConfigError, lookup
 from mempo_trainers.sb3 import sb3
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -24,31 +27,43 @@ def toy(
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is gone on with.")],
     credit: Annotated[str, typer.Option(help="Estimator of advantages.", rich_help_panel=_CREDIT)] = "mempo",
     algo: Annotated[str, typer.Option(help="grpo, or ppo with a critic.", rich_help_panel=_CREDIT)] = "grpo",
-    policy: Annotated[str, typer.Option(help="pointer or tabular.")] = "pointer",
+    policy: Annotated[str, typer.Option(help="pointer, tabular or tiny_lm.")] = "pointer",
     seed: Annotated[int, typer.Option(help="Of everything drawn at random.")] = 0,
     option: Annotated[
         list[str] | None,
         typer.Option(help="NAME=VALUE of the estimator, e.g. objectives=geometric.", rich_help_panel=_CREDIT),
     ] = None,
-    objectives: Annotated[int, typer.Option(help="Questions in an episode.", rich_help_panel=_TASK)] = 4,
-    hops: Annotated[int, typer.Option(help="Articles a question leads through.", rich_help_panel=_TASK)] = 1,
+    objectives: Annotated[
+        int | None, typer.Option(help="Questions in an episode: 4; tiny_lm 2.", rich_help_panel=_TASK)
+    ] = None,
+    hops: Annotated[
+        int | None, typer.Option(help="Articles a question leads through: 1.", rich_help_panel=_TASK)
+    ] = None,
     capacity: Annotated[
         int | None, typer.Option(help="Facts in memory; 2 more than needed.", rich_help_panel=_TASK)
     ] = None,
     max_rounds: Annotated[
-        int | None, typer.Option(help="Twice as many as needed.", rich_help_panel=_TASK)
+        int | None,
+        typer.Option(help="Twice as many as needed; tiny_lm one more.", rich_help_panel=_TASK),
     ] = None,
-    noise: Annotated[
-        float, typer.Option(help="Chance that a search shows a random article.", rich_help_panel=_TASK)
-    ] = 0.0,
+    retriever_noise: Annotated[
+        float | None, typer.Option(help="Chance that a search shows a random article.", rich_help_panel=_TASK)
+    ] = None,
     reward: Annotated[
-        str, typer.Option(help="em_all, em_mean or f1_mean.", rich_help_panel=_TASK)
-    ] = "em_all",
-    steps: Annotated[int, typer.Option(help="Updates.", rich_help_panel=_SIZE)] = 240,
-    questions: Annotated[int, typer.Option(help="Groups a step.", rich_help_panel=_SIZE)] = 8,
+        str | None,
+        typer.Option(help="A preset: em_all (the default), em_mean, f1_mean, bank.", rich_help_panel=_TASK),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Updates: 240; tiny_lm 30.", rich_help_panel=_SIZE)
+    ] = None,
+    questions: Annotated[
+        int | None, typer.Option(help="Groups a step: 8; tiny_lm 16.", rich_help_panel=_SIZE)
+    ] = None,
     rollouts: Annotated[int, typer.Option(help="Rollouts a group.", rich_help_panel=_SIZE)] = 8,
     epochs: Annotated[int, typer.Option(help="Passes over a step's rollouts.", rich_help_panel=_SIZE)] = 1,
-    learning_rate: Annotated[float, typer.Option(help="Of Adam.", rich_help_panel=_SIZE)] = 0.03,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Of Adam: 0.03; tiny_lm 0.0003.", rich_help_panel=_SIZE)
+    ] = None,
     entropy: Annotated[
         float, typer.Option(help="Weight of the entropy bonus.", rich_help_panel=_CREDIT)
     ] = 0.0,
@@ -62,40 +77,50 @@ def toy(
         int, typer.Option(help="Extra groups a step may draw for dead ones.", rich_help_panel=_SIZE)
     ] = 0,
 ) -> None:
-    """Train a policy of a few hundred numbers on the array face; the defaults take half a minute."""
-    from mempo_trainers.config import Config, read_options
-    from mempo_trainers.toy import Toy, train
+    """Train a policy of a few hundred numbers on the array face; the defaults take half a minute.
 
-    task = Toy(
-        policy=policy,
-        objectives=objectives,
-        hops=hops,
-        capacity=capacity,
-        max_rounds=max_rounds,
-        noise=noise,
-        reward=reward,  # type: ignore[arg-type]
+    With --policy tiny_lm, train a language model of 400,000 parameters on the text face, which first imitates
+    a scripted expert; the defaults take some minutes on one core.
+    """
+    given = {name: value for name, value in locals().items() if value is not None}
+    typer.echo(f"{out}: {_taught(given)}")
+    shown = "" if policy == "tiny_lm" else f"mempo credit show {out}, "
+    typer.echo(f"next: {shown}mempo doctor {out}")
+
+
+def _taught(given: dict[str, Any]) -> str:
+    """Train as the options that were given say; what came of it, in words.
+
+    Raises:
+        ConfigError: for an option that the task of the policy does not have.
+    """
+    from mempo_trainers import toy as arrays
+    from mempo_trainers import toy_text as text
+    from mempo_trainers.config import Config, read_options
+
+    out: Path = given.pop("out")
+    loop: dict[str, Any] = {"credit_options": read_options(given.pop("option", []))}
+    loop |= {name: given.pop(name) for name in Config.__struct_fields__ if name in given}
+    if lookup({"pointer": False, "tabular": False, "tiny_lm": True}, given["policy"], "policy"):
+        _fits(given, text.ToyText)
+        config = msgspec.structs.replace(text.CONFIG, **loop)
+        task = text.ToyText(**given).begun(config.seed)
+        return text.told(text.train(task, config, out))
+    config = Config(**loop)
+    result = arrays.train(arrays.Toy(**given), config, out)
+    return (
+        f"{config.steps * config.questions * config.rollouts:,} rollouts; success on {result['episodes']:,} "
+        f"new episodes of the test split: {result['success']:.3f}"
     )
-    config = Config(
-        algo=algo,  # type: ignore[arg-type]
-        credit=credit,
-        credit_options=read_options(option or []),
-        seed=seed,
-        steps=steps,
-        questions=questions,
-        rollouts=rollouts,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        entropy=entropy,
-        kl=kl,
-        aggregation=aggregation,
-        dynamic_sampling=dynamic_sampling,
-    )
-    result = train(task, config, out)
-    typer.echo(
-        f"{out}: {config.steps * config.questions * config.rollouts:,} rollouts; success on "
-        f"{result['episodes']:,} new episodes of the test split: {result['success']:.3f}"
-    )
-    typer.echo(f"next: mempo credit show {out}, mempo doctor {out}")
+
+
+def _fits(given: dict[str, Any], task: type[Struct]) -> None:
+    for name, value in given.items():
+        if name not in task.__struct_fields__:
+            raise ConfigError(
+                f"--{name}: wanted none with --policy {given['policy']}, whose questions are of one hop and "
+                f"whose memory is text, got {value}: leave it out, or choose --policy pointer"
+            )
 
 
 app.command()(sb3)

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Literal, TypeAlias
 
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, field
 
 from mempo_env.errors import ConfigError, lookup
+from mempo_env.settings import MOST, Count, Settings, Share, Size, Whole
 from mempo_trainers.credit import make
 
-_CHOICES = {
-    "algo": ("grpo", "ppo"),
-    "aggregation": (
-        *("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"),
-    ),
-    "kl_kind": ("k1", "k2", "k3", "low_var_kl"),
-    "kl_tokens": ("all", "memory"),
-}
+Aggregation: TypeAlias = Literal[
+    "token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
+]
 
-MOST_LEARNING = 1e4
-"""No optimiser is of use beyond; far beyond, a step no longer fits into a float."""
-
-MOST = 1e9
-"""Of weights and bounds: beyond, products leave what a float32 holds."""
-
-MOST_WHOLE = 2**63 - 1
-"""Seeds and counts are written as whole numbers of 64 bits."""
+Option: TypeAlias = str | int | float | bool
+"""A value of an estimator's option."""
 
 PPO_CREDITS = ("gae", "mempo", "placebo", "turn_level", "gigpo", "mempo_gain")
 """Estimators whose part beside the outcome can be added to GAE; "gae" alone is plain PPO."""
 
 
-class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(Settings, frozen=True):
     """What the loops do, whatever the policy; the defaults are those of the toy experiments.
 
     Attributes:
@@ -69,32 +57,29 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     algo: Literal["grpo", "ppo"] = "grpo"
     credit: str = "mempo"
-    credit_options: dict[str, str | float | bool] = {}
-    seed: int = 0
-    steps: int = 240
-    questions: int = 8
-    rollouts: int = 8
-    learning_rate: float = 0.03
-    max_grad_norm: float = 1.0
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = None
-    aggregation: str = "token-mean"
-    epochs: int = 1
-    entropy: float = 0.0
-    kl: float = 0.0
-    kl_kind: str = "k3"
-    kl_tokens: str = "all"
-    value_weight: float = 0.5
-    lambda_round: float = 0.95
-    dynamic_sampling: int = 0
-    checkpoint_every: int = 20
+    credit_options: dict[str, Option] = field(default_factory=dict)
+    seed: Whole = 0
+    steps: Count = 240
+    questions: Count = 8
+    rollouts: Count = 8
+    learning_rate: Annotated[float, Meta(gt=0, le=1e4)] = 0.03
+    max_grad_norm: Annotated[float, Meta(gt=0, le=MOST)] = 1.0
+    clip_low: Share = 0.2
+    clip_high: Size = 0.2
+    dual_clip: Annotated[float, Meta(gt=1, le=MOST)] | None = None
+    aggregation: Aggregation = "token-mean"
+    epochs: Count = 1
+    entropy: Size = 0.0
+    kl: Size = 0.0
+    kl_kind: Literal["k1", "k2", "k3", "low_var_kl"] = "k3"
+    kl_tokens: Literal["all", "memory"] = "all"
+    value_weight: Size = 0.5
+    lambda_round: Share = 0.95
+    dynamic_sampling: Whole = 0
+    checkpoint_every: Count = 20
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds().items():
-            _check_kind(name, getattr(self, name), kind)
-        for name, choices in _CHOICES.items():
-            lookup(dict.fromkeys(choices), getattr(self, name), name)
+        super().__post_init__()
         make(self.credit, **self.credit_options)
         if self.algo == "ppo":
             lookup(dict.fromkeys(PPO_CREDITS), self.credit, "credit for ppo")
@@ -102,52 +87,11 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError("credit 'gae' wanted a critic, which only algo 'ppo' has, got algo 'grpo'")
         if self.algo == "ppo" and self.dynamic_sampling:
             raise ConfigError(f"dynamic_sampling: wanted 0 with algo 'ppo', got {self.dynamic_sampling}")
-        for name in ("steps", "questions", "rollouts", "epochs", "checkpoint_every"):
-            self._check(name, 1, most=MOST_WHOLE)
-        for name in ("seed", "dynamic_sampling"):
-            self._check(name, 0, most=MOST_WHOLE)
-        for name in ("entropy", "kl", "value_weight", "clip_high"):
-            self._check(name, 0)
-        for name in ("clip_low", "lambda_round"):
-            self._check(name, 0, most=1)
-        self._check("learning_rate", 0, above=True, most=MOST_LEARNING)
-        self._check("max_grad_norm", 0, above=True)
-        if self.dual_clip is not None:
-            self._check("dual_clip", 1, above=True)
-
-    def _check(self, name: str, least: float, above: bool = False, most: float = MOST) -> None:
-        value = getattr(self, name)
-        if not value >= least or (above and value == least):
-            wanted = f"{'more than' if above else 'at least'} {least}"
-        elif not value <= most:
-            wanted = f"at most {most:g}"
-        else:
-            return
-        raise ConfigError(f"{name}: wanted {wanted}, got {_told(value)}")
 
 
-@cache
-def _kinds() -> dict[str, Any]:
-    """The type of each setting. Names to choose from are texts here, for `lookup` tells the nearest."""
-    return {**get_type_hints(Config), "algo": str}
-
-
-def _check_kind(name: str, value: Any, kind: Any) -> None:
-    try:
-        msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        wanted = str(error).replace("Expected", "wanted").replace("Number out of", "wanted a number in")
-        wanted = wanted.replace(" - at", " at").replace("$", name)
-        raise ConfigError(f"{name}: {wanted}; got {_told(value)}") from None
-
-
-def _told(value: Any) -> str:
-    return "one of many digits" if isinstance(value, int) and abs(value) > 2**64 else repr(value)[:100]
-
-
-def read_options(pairs: Sequence[str]) -> dict[str, str | float | bool]:
+def read_options(pairs: Sequence[str]) -> dict[str, Option]:
     """Options given as "name=value"; true and false are flags, and what reads as a number is one."""
-    options: dict[str, str | float | bool] = {}
+    options: dict[str, Option] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
@@ -156,7 +100,7 @@ def read_options(pairs: Sequence[str]) -> dict[str, str | float | bool]:
     return options
 
 
-def _value(text: str) -> str | float | bool:
+def _value(text: str) -> Option:
     if text in ("true", "false"):
         return text == "true"
     with suppress(ValueError):

@@ -32,6 +32,12 @@ KL_MOST = 10.0
 SAMPLER_MOST = 2.0
 """The most that a token sampled by another engine may weigh."""
 
+SAME = 1e-4
+"""Nats on one token between equal policies that are measured in the same way: noise of float32."""
+
+SAMPLER_GAP = 0.05
+"""Nats on one token between sampler and trainer: padding alone moves log-probs of bfloat16 by 0.03."""
+
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -311,7 +317,8 @@ def check_same(logprobs_BK: Tensor, others_BK: Tensor, weights_BK: Tensor, *, at
         segment, token = divmod(int(far_BK.argmax()), far_BK.shape[1])
         raise ConfigError(
             f"log-probs of {what}: wanted the trainer's own within {atol:g} nats, got one {far_BK.max():g} "
-            f"nats away at segment {segment}, token {token}: load the same weights, show both the same text"
+            f"nats away at segment {segment}, token {token}: load the same weights, show both the same text "
+            "at the same temperature, without top-p and top-k"
         )
 
 

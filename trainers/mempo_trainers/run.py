@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import io
-import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -19,10 +19,14 @@ import torch
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
+from mempo_trainers import board
 from mempo_trainers.policies.base import Policy
 
 SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.pt"
-FORMAT = 1
+RESULT = "result.json"
+"""What the trained policy does on questions it has never seen; written by who trains it."""
+
+FORMAT = 2
 
 
 class Run:
@@ -31,20 +35,23 @@ class Run:
     Everything random in step s is drawn from (seed, s), so a checkpoint is the policy and a number. Metrics
     of steps after the checkpoint are of steps that will be made again: they are cut off.
 
+    `config.steps` among the settings says where a run ends, and must decide nothing else: a run goes on to
+    another end as if it had been meant from the start.
+
     Args:
         folder: Of the run; made if there is none.
         settings: All that decides what comes out; plain values.
-        board: Write the metrics for TensorBoard too, where it is installed.
+        tensorboard: Write the metrics for TensorBoard too, where it is installed.
 
     Raises:
-        ResultsError: if another process writes to the run, or it was begun with other settings, or what is
-            there cannot be read.
+        ResultsError: if another process writes to the run, or it was begun with other settings, or has done
+            more steps, or what is there cannot be read.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], board: bool = False) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], tensorboard: bool = False) -> None:
         self.folder, self._use = folder, ExitStack()
         try:
-            self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})), board)
+            self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})), tensorboard)
         except BaseException:
             self._use.close()
             raise
@@ -55,7 +62,7 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self._use.close()
 
-    def _open(self, settings: bytes, board: bool) -> None:
+    def _open(self, settings: bytes, tensorboard: bool) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._metrics = self._use.enter_context((self.folder / METRICS).open("a+b", 0))
@@ -66,7 +73,7 @@ class Run:
             ) from None
         file = self.folder / SETTINGS
         if file.exists():
-            _same(self.folder, file.read_bytes(), settings)
+            _go_on(self.folder, file.read_bytes(), settings)
         elif self._metrics.tell():
             raise ResultsError(
                 f"{self.folder}: holds {METRICS} without {SETTINGS}, so it is of nobody knows what; choose "
@@ -75,29 +82,33 @@ class Run:
         else:
             with atomic_file(file) as out:
                 out.write(settings)
-        self._board = _tensorboard(self.folder) if board else None
-        if self._board is not None:
-            self._use.callback(self._board.close)
+        self._events = board.event_file(self.folder / "tensorboard") if tensorboard else None
+        self._late: OSError | None = None
 
-    def steps(self, policy: Policy, total: int, every: int) -> Iterator[int]:
+    def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
         """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
         done = self._resume(policy)
-        with progress("training", total, done, unit="steps") as advance:
+        if 0 < done < total:
+            print(f"{self.folder}: goes on from step {done:,} to {total:,}", file=sys.stderr)  # noqa: T201
+        with progress(label, total, done, unit="steps") as advance:
             for step in range(done + 1, total + 1):
                 self._start = time.perf_counter()
                 yield step
-                if step % every == 0 or step == total:
+                if step % every == 0 or step == total or self._late is not None:
                     self._save(policy, step)
+                if self._late is not None:
+                    raise self._late
                 advance(1)
 
     def log(self, step: int, **metrics: float | int | str) -> None:
         """Append the row of a step; adds the seconds it took so far. What is not finite is null."""
         row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
         self._append(msgspec.json.encode(row) + b"\n")
-        if self._board is not None:
-            for name, value in row.items():
-                if isinstance(value, (int, float)) and math.isfinite(value) and name != "step":
-                    self._board.add_scalar(name, value, step)
+        if self._events is not None:
+            try:
+                board.append(self._events, step, {**metrics, "seconds": row["seconds"]})
+            except OSError as error:  # raised once the step is in the checkpoint
+                self._late = error
 
     def _append(self, line: bytes) -> None:
         try:
@@ -113,7 +124,7 @@ class Run:
         state = {
             "format": FORMAT,
             "step": step,
-            "settings": digest((self.folder / SETTINGS).read_bytes()),
+            "settings": _mark(self.folder),
             "rows": digest(*read_rows(self.folder, whole=True)),
             "policy": policy.state_dict(),
         }
@@ -153,6 +164,17 @@ def load(folder: Path, policy: Policy) -> int:
         raise ResultsError(
             f"{file}: wanted a checkpoint, found none; train first: mempo train toy --out {folder}"
         )
+    weights, step = _checkpoint(folder)
+    try:
+        policy.load_state_dict(weights)
+    except Exception as error:  # of other names, of other shapes, not of tensors at all
+        raise _refused(file, _told(error)) from None
+    return step
+
+
+def _checkpoint(folder: Path) -> tuple[Any, int]:
+    """The state of the policy and the number of its step; a ResultsError where they are damaged."""
+    file = folder / CHECKPOINT
     try:
         with ZipFile(file) as parts:
             if part := parts.testzip():
@@ -161,15 +183,11 @@ def load(folder: Path, policy: Policy) -> int:
         weights, step, made = state["policy"], int(state["step"]), state.get("settings")
     except Exception as error:  # torch raises of many kinds for what is no checkpoint
         raise _refused(file, _told(error)) from None
-    if made != digest((folder / SETTINGS).read_bytes()):
+    if made != _mark(folder):
         raise _refused(file, f"one of another run, or {SETTINGS} was edited")
     if not _finite(weights):
         raise _refused(file, "weights that are not finite: it learned too fast")
-    try:
-        policy.load_state_dict(weights)
-    except Exception as error:  # of other names, of other shapes, not of tensors at all
-        raise _refused(file, _told(error)) from None
-    return step
+    return weights, step
 
 
 def _refused(file: Path, got: str) -> ResultsError:
@@ -233,15 +251,37 @@ def _object(place: str, text: bytes) -> dict[str, Any]:
         raise ResultsError(f"{place}: {error}; was it edited by hand?") from None
 
 
-def _same(folder: Path, begun: bytes, now: bytes) -> None:
-    """Refuse to go on with a run of other settings; says which differ."""
+def _go_on(folder: Path, begun: bytes, now: bytes) -> None:
+    """Let a run go on to another end; refuse other settings by their names, and fewer steps than are done."""
     if begun == now:
         return
     there, here = (_object(str(folder / SETTINGS), text) for text in (begun, now))
-    raise ResultsError(
-        f"{folder}: was begun with other settings (there / here: {differences(there, here)}); run it as it "
-        "was begun, or choose another --out"
-    )
+    if differences(_endless(there), _endless(here)):
+        raise ResultsError(
+            f"{folder}: was begun with other settings (there / here: {differences(there, here)}); run it as "
+            "it was begun, or choose another --out"
+        )
+    done, end = (_checkpoint(folder)[1] if (folder / CHECKPOINT).exists() else 0), here["config"]["steps"]
+    if end < done:
+        raise ResultsError(
+            f"{folder}: wanted at least the {done:,} steps that are done, got {end:,}; choose another --out"
+        )
+    (folder / RESULT).unlink(missing_ok=True)  # of the other end
+    with atomic_file(folder / SETTINGS) as out:
+        out.write(now)
+
+
+def _endless(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings but for the step at which the run ends."""
+    config = settings.get("config")
+    if not isinstance(config, dict):
+        return dict(settings)
+    return {**settings, "config": {name: value for name, value in config.items() if name != "steps"}}
+
+
+def _mark(folder: Path) -> str:
+    """A digest of all settings of a run that decide what a step makes of it."""
+    return digest(msgspec.json.encode(_endless(read_settings(folder)), order="sorted"))
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -256,12 +296,3 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in settings.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat
-
-
-def _tensorboard(folder: Path) -> Any:
-    """A writer for TensorBoard, where it is installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "tensorboard"))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from mempo_agents.base import Agent
 from mempo_agents.rollout import episodes
 from mempo_env.errors import ConfigError
+from mempo_env.settings import Count, Settings, Whole
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run
@@ -19,7 +20,7 @@ from mempo_trainers.text import TextPolicy
 from mempo_trainers.tokens import Ragged, plain_responses
 
 
-class SftConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SftConfig(Settings, frozen=True):
     """What the loop does.
 
     Attributes:
@@ -30,11 +31,11 @@ class SftConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         checkpoint_every: Steps between checkpoints.
     """
 
-    seed: int = 0
-    steps: int = 200
-    batch: int = 24
-    learning_rate: float = 5e-3
-    checkpoint_every: int = 50
+    seed: Whole = 0
+    steps: Count = 200
+    batch: Count = 24
+    learning_rate: Annotated[float, Meta(gt=0, le=1e4)] = 5e-3
+    checkpoint_every: Count = 50
 
 
 class Examples(Struct, frozen=True, eq=False):
@@ -102,7 +103,7 @@ def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run) -> 
         config: Settings.
         run: Takes the metrics and the checkpoints, and knows where to go on.
     """
-    for step in run.steps(policy, config.steps, config.checkpoint_every):
+    for step in run.steps(policy, config.steps, config.checkpoint_every, "imitating the expert"):
         chance = np.random.default_rng([config.seed, step])
         for group in policy.optimizer.param_groups:
             group["lr"] = config.learning_rate * _pace(step / config.steps)

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import msgspec
 import numpy as np
 import torch
-from msgspec import Struct
+from msgspec import Meta
 
+from mempo_env.arrays.facts import MOST_FACTS
+from mempo_env.arrays.layout import MOST
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
 from mempo_env.errors import ResultsError
 from mempo_env.files import atomic_file
-from mempo_env.rewards import OutcomeKind, RewardConfig
+from mempo_env.rewards import preset
+from mempo_env.settings import MOST_WHOLE, Count, Settings, Share
 from mempo_env.types import Split
 from mempo_trainers.config import Config
+from mempo_trainers.grpo import grpo
 from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
+from mempo_trainers.ppo import ppo
 from mempo_trainers.run import SETTINGS, Run, load, read_settings
 from mempo_trainers.threads import one_thread
 
+LOOPS = {"grpo": grpo, "ppo": ppo}
 RESULT = "result.json"
 
+_Few: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
 
-class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class Toy(Settings, frozen=True):
     """The task and the policy of a toy run; see `SearchQAArrayEnv` for what is not said here.
 
     Attributes:
@@ -36,20 +45,24 @@ class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         capacity: Facts that the memory holds; None: 2 more than all questions need.
         facts: Facts in an article.
         max_rounds: None: twice as many as are needed, at least 4.
-        noise: Probability that a search shows a random article.
-        reward: "em_all", "em_mean" or "f1_mean".
+        retriever_noise: Probability that a search shows a random article.
+        reward: Name of a preset in `mempo_env.rewards.PRESETS`: "em_all", "em_mean", "f1_mean" ...
         worlds: Questions in the world; three of five are trained on.
     """
 
     policy: str = "pointer"
-    objectives: int = 4
-    hops: int = 1
-    capacity: int | None = None
-    facts: int = 5
-    max_rounds: int | None = None
-    noise: float = 0.0
-    reward: OutcomeKind = "em_all"
-    worlds: int = 1000
+    objectives: Count = 4
+    hops: Count = 1
+    capacity: _Few | None = None
+    facts: Annotated[int, Meta(ge=1, le=MOST_FACTS)] = 5
+    max_rounds: _Few | None = None
+    retriever_noise: Share = 0.0
+    reward: str = "em_all"
+    worlds: Annotated[int, Meta(ge=10, le=MOST_WHOLE)] = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        preset(self.reward)
 
     def envs(self, number: int, split: Split = "train") -> SearchQAArrayVectorEnv:
         """Environments of this task."""
@@ -62,8 +75,8 @@ class Toy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             questions=self.worlds,
             split=split,
             max_rounds=self.max_rounds,
-            reward=RewardConfig(outcome=self.reward),
-            retriever_noise=self.noise,
+            reward=self.reward,
+            retriever_noise=self.retriever_noise,
         )
 
     def make_policy(self, config: Config) -> ArrayPolicy:
@@ -148,25 +161,31 @@ def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str,
 
     With `board` the metrics go to TensorBoard too, where that is installed.
     """
-    from mempo_trainers.grpo import grpo
-    from mempo_trainers.ppo import ppo
-
     policy = task.make_policy(config)
     task.envs(1, "test")  # has fewer questions than the training split; refused before anything is trained
     draw = ToyDraw(policy, task, config.rollouts, config.seed)
-    settings = {"task": msgspec.to_builtins(task), "config": msgspec.to_builtins(config)}
-    with one_thread(), Run(out, settings, board) as run:
-        loop = {"grpo": grpo, "ppo": ppo}[config.algo]
-        loop(policy, draw, config, run)
+    with one_thread(), Run(out, msgspec.to_builtins({"task": task, "config": config}), board) as run:
+        LOOPS[config.algo](policy, draw, config, run)
         result = evaluate(task, policy, config.seed)
-        with atomic_file(out / RESULT) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(result)))
+        conclude(out, result)
     return result
+
+
+def conclude(out: Path, result: Mapping[str, float]) -> None:
+    """Write what an evaluation says to the run."""
+    with atomic_file(out / RESULT) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(result)))
 
 
 def restore(out: Path) -> tuple[Toy, Config, ArrayPolicy]:
     """The task, the settings and the trained policy of a run."""
     settings = read_settings(out)
+    told = settings.get("task")
+    if isinstance(told, dict) and told.get("policy") == "tiny_lm":
+        raise ResultsError(
+            f"{out}: wanted a run of the array face, whose decisions this looks at, got one of tiny_lm, "
+            "which decides on tokens: see mempo doctor, or train with --policy pointer or tabular"
+        )
     try:
         task, config = msgspec.convert(settings["task"], Toy), msgspec.convert(settings["config"], Config)
     except (KeyError, msgspec.ValidationError) as error:

@@ -50,6 +50,9 @@ def update(
     With one epoch the old log-probs are the new ones, detached. Micro-batches share the denominators of the
     whole, so how many there are changes nothing. Where the loss is not finite no step is taken, though its
     gradient may be: it is as little of the loss as the loss is a number.
+
+    Raises:
+        ConfigError: in step 1, if the reference is not the policy, or the sampler told other log-probs.
     """
     parts = policy.batches(rollouts.contexts, rollouts.responses)
     weights_BK, kl_weights_BK = _weights(rollouts, config)
@@ -61,23 +64,48 @@ def update(
         reference_BK=None if reference is None else measure(reference, rollouts, parts),
         critic=critic,
     )
-    told = {"loss": 0.0, "entropy": 0.0, "kl": 0.0, "value_loss": 0.0, "sampler_gap": 0.0}
+    told = {"loss": 0.0, "entropy": 0.0, "kl": 0.0, "value_loss": 0.0}
     stats, norms = [], []
+    sampled_BK, gap = torch.from_numpy(rollouts.responses.logprobs_BK), 0.0
     for epoch in range(config.epochs):
+        now_BK = torch.zeros_like(sampled_BK)
         for rows in parts:
-            loss, moved = _loss(policy, rollouts, batch, rows, config, step, told if epoch == 0 else {})
+            loss, moved, now_BK[rows] = _loss(
+                policy, rollouts, batch, rows, config, step, told if epoch == 0 else {}
+            )
             one = loss.detach() * 0 + 1  # nan where the loss is not finite: so are then the gradients
             loss.backward(one)  # type: ignore[no-untyped-call]
             stats.append(moved)
+        if epoch == 0:
+            gap = _gap(now_BK, sampled_BK, weights_BK)
+            if step == 1:
+                _check_first(now_BK, sampled_BK, batch)
         norms.append(policy.update())
     moved = losses.pooled(stats)
     return {
         **told,
+        "sampler_gap": gap,
         "clip_share": moved.clip_share,
         "policy_kl": moved.approx_kl,
         "grad_norm": norms[-1],
         "skipped_updates": float(sum(not math.isfinite(norm) for norm in norms)),
     }
+
+
+def _gap(now_BK: Tensor, sampled_BK: Tensor, weights_BK: Tensor) -> float:
+    """The largest difference (nats) of log-probs between trainer and sampler on one token; nan stays."""
+    far_BK = torch.where(weights_BK > 0, (now_BK - sampled_BK).abs(), 0.0)
+    return float(np.max(far_BK.numpy(), initial=0.0))
+
+
+def _check_first(now_BK: Tensor, sampled_BK: Tensor, batch: _Batch) -> None:
+    """Refuse a reference, or a sampler, that is not the policy that is about to learn."""
+    others = {"the sampler": (sampled_BK, losses.SAMPLER_GAP)}
+    if batch.reference_BK is not None:
+        others["the reference"] = batch.reference_BK, losses.SAME
+    for name, (theirs_BK, atol) in others.items():
+        what = f"{name} in the first step"
+        losses.check_same(now_BK, theirs_BK, batch.weights_BK, atol=atol, what=what)
 
 
 @torch.no_grad()
@@ -111,8 +139,8 @@ def _loss(
     config: Config,
     step: int,
     told: dict[str, float],
-) -> tuple[Tensor, losses.PolicyStats]:
-    """The loss of a micro-batch; adds its parts to `told`."""
+) -> tuple[Tensor, losses.PolicyStats, Tensor]:
+    """The loss of a micro-batch, how far the policy moved, its log-probs; adds the loss's parts to `told`."""
     contexts, responses = rollouts.contexts[rows], rollouts.responses.take(rows)
     weights = batch.weights_BK[rows]
     logp, entropies = policy.logprobs(contexts, responses)
@@ -142,7 +170,4 @@ def _loss(
         total = total + config.value_weight * parts["value_loss"]
     for name in told.keys() & parts.keys():
         told[name] += float(parts[name].detach())
-    if "sampler_gap" in told:
-        gap = torch.where(weights > 0, (logp.detach() - torch.from_numpy(responses.logprobs_BK)).abs(), 0.0)
-        told["sampler_gap"] = float(np.maximum(told["sampler_gap"], gap.max().item()))  # nan stays
-    return total, moved
+    return total, moved, logp.detach()

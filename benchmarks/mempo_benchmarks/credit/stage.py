@@ -151,7 +151,7 @@ def _noise(
     segments_S: Ints,
 ) -> list[Interval | None]:
     """The noise of each row; None where a noisy retriever forbids to play an episode again."""
-    if task.noise:
+    if task.retriever_noise:
         return [None] * len(sample.values)
     chance = np.random.default_rng([plan.seed, 7])
     drawn = [

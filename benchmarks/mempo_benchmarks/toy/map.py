@@ -12,7 +12,7 @@ import torch
 
 from mempo_benchmarks.toy.sweep import Arm, Learned, area_difference, by_group, learned, run_all, told
 from mempo_env.files import atomic_file
-from mempo_trainers.config import Config
+from mempo_trainers.config import Config, Option
 from mempo_trainers.toy import Toy
 
 CREDITS = ("grpo", "mempo", "spread", "mempo_gain")
@@ -29,8 +29,8 @@ TASKS: dict[str, Toy] = {
     "2 questions, 2 hops": Toy(objectives=2, hops=2),
     "memory=4": Toy(capacity=4),
     "memory=12": Toy(capacity=12),
-    "noise=0.2": Toy(noise=0.2),
-    "noise=0.4": Toy(noise=0.4),
+    "noise=0.2": Toy(retriever_noise=0.2),
+    "noise=0.4": Toy(retriever_noise=0.4),
     "em_mean": Toy(reward="em_mean"),
     "em_mean, 2 questions, 2 hops": Toy(objectives=2, hops=2, reward="em_mean"),
 }
@@ -51,7 +51,7 @@ def arms() -> list[Arm]:
         made += [Arm(c, name, Toy(), msgspec.structs.replace(config, credit=c), SEEDS) for c in CREDITS]
     for name, task in (("geometric", Toy()), ("geometric, 2 questions, 2 hops", Toy(objectives=2, hops=2))):
         for credit in CREDITS:
-            options: dict[str, str | float | bool] = {"objectives": "geometric"} if credit != "grpo" else {}
+            options: dict[str, Option] = {"objectives": "geometric"} if credit != "grpo" else {}
             config = msgspec.structs.replace(base, credit=credit, credit_options=options)
             made.append(Arm(credit, name, task, config, SEEDS))
     return made

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from mempo_env.errors import DataError, lookup
+from mempo_env.errors import DataError
 from mempo_trainers.credit.data import Floats, Ints, Trajectories
 from mempo_trainers.credit.normalise import EPS, FLOOR, standardise, statistics
+from mempo_trainers.credit.options import Ddof, Least, Progress, Weight, estimator
 from mempo_trainers.credit.outcome import outcome
 from mempo_trainers.credit.result import Credit, paint
 from mempo_trainers.credit.rounds import previous
 from mempo_trainers.credit.turn import gains
 
-PROGRESS: Mapping[str, str] = {"recall": "recall_R", "score": "seen_logp_RJ"}
-"""phi_t: the share of gold facts seen by round t, or P(Z | q, s_<=t)."""
 
-
+@estimator()
 def attribution(
     trajectories: Trajectories,
     *,
-    progress: str = "recall",
-    cost: float = 0.1,
-    weight: float = 1.0,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
+    progress: Progress = "recall",
+    cost: Weight = 0.1,
+    weight: Weight = 1.0,
+    ddof: Ddof = 1,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
 ) -> Credit:
     """Who wrote an entry is paid for the progress of the rounds that used it.
 
@@ -43,7 +40,6 @@ def attribution(
     A rule of ours, in the spirit of the hindsight credit of Mem-T: Densifying Rewards for Long-Horizon Memory
     Agents (arXiv 2601.23014). Needs `entry_BK`, `used_UC` and the progress; `merged_MC` where entries merge.
     """
-    lookup(PROGRESS, progress, "progress")
     entry_BK, used_UC = trajectories.need("entry_BK", "used_UC")
     used_UC = used_UC[~trajectories.masked_N[trajectories.rollout_R[used_UC[:, 0]]]]
     none = np.empty((0, 2), np.int64)
@@ -68,7 +64,7 @@ def attribution(
     )
 
 
-def _progress(trajectories: Trajectories, progress: str) -> Floats:
+def _progress(trajectories: Trajectories, progress: Progress) -> Floats:
     """phi_t - phi_t-1 of each round, (R,); 0 where it was not measured, and in masked rollouts."""
     if progress == "score":
         gain_R = gains(trajectories, "arithmetic")

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
+from mempo_env.settings import Share
 from mempo_trainers.credit.data import CALL, Flags, Floats, Ints, Trajectories
-from mempo_trainers.credit.memory import mempo
+from mempo_trainers.credit.memory import memory_term, mempo
 from mempo_trainers.credit.normalise import EPS, FLOOR
+from mempo_trainers.credit.options import Least, Weight, estimator
 from mempo_trainers.credit.result import Credit
 from mempo_trainers.credit.rounds import last, to_go
 from mempo_trainers.credit.turn import gains
 
 
+@estimator(options_of=memory_term)
 def mempo_gain(
     trajectories: Trajectories,
     *,
-    objectives: str = "arithmetic",
-    baseline: str = "full",
-    weight: float = 1.0,
-    gain: float = 1.0,
-    gamma: float = 1.0,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
+    gain: Weight = 1.0,
+    gamma: Share = 1.0,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
+    **options: Any,
 ) -> Credit:
     """`mempo` for memory and answers, and for a search the information that it and its successors bring.
 
@@ -42,24 +44,13 @@ def mempo_gain(
 
     Args:
         trajectories: With the scores that `mempo` needs, and `seen_logp_RJ`.
-        objectives: Of A^mem, as for `mempo`.
-        baseline: Of A^mem, as for `mempo`.
-        weight: Of A^mem.
         gain: Of the scaled gain.
         gamma: Discount a round.
-        ddof: 1 or 0.
         eps: Added to stds.
         floor: A pool whose spread is below it gives 0.
+        options: The others of `mempo`.
     """
-    term = mempo(
-        trajectories,
-        objectives=objectives,
-        baseline=baseline,
-        weight=weight,
-        ddof=ddof,
-        eps=eps,
-        floor=floor,
-    )
+    term = mempo(trajectories, eps=eps, floor=floor, **options)
     gain_R = gains(trajectories, "log")
     searched_R = ~np.isnan(gain_R) & ~last(trajectories) & ~trajectories.masked_N[trajectories.rollout_R]
     return_R = to_go(trajectories, np.where(searched_R, gain_R, 0.0), gamma)

@@ -30,6 +30,7 @@ _KINDS = {
     "Floats": ("fiu", "floats"),
 }
 _REWARDS = ("outcome_N", "shaping_N", "reward_R", "found_R")
+_TOKENS = {"logprobs_BK", "ref_logprobs_BK", "values_BK"}
 _SCORES = ("memory_logp_RJ", "history_logp_RJ", "seen_logp_RJ", "prior_logp_NJ")
 
 
@@ -117,12 +118,20 @@ class Trajectories(Struct, frozen=True, kw_only=True, eq=False):
         return mask
 
     def need(self, *names: str) -> tuple[Any, ...]:
-        """The optional fields of these names; ConfigError that names those nobody measured."""
+        """The optional fields of these names; ConfigError that names those nobody measured.
+
+        Numbers of tokens must be finite for what the policy wrote; ConfigError that says where they are not.
+        """
         missing = [name for name in names if getattr(self, name) is None]
         if missing:
             raise ConfigError(
                 f"this estimator wanted {', '.join(missing)}, which were not measured for these rollouts"
             )
+        for name in _TOKENS.intersection(names):
+            values = getattr(self, name)
+            if not _all_finite(values):
+                wrong = self.mask_BK & ~np.isfinite(values)
+                _refuse(name, values, wrong, "finite numbers for what the policy wrote")
         return tuple(getattr(self, name) for name in names)
 
 
@@ -188,6 +197,12 @@ def _check_numbers(held: Trajectories) -> None:
         else:
             wrong = alive & ((values < -_NOISE) | (values > 1 + _NOISE))
             _refuse(name, values, wrong, "shares in [0, 1]")
+
+
+def _all_finite(values: Floats) -> bool:
+    """False where one is not, and where squares overflow; a product is the cheapest pass over an array."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.ravel() @ values.ravel()))
 
 
 def _range(name: str, index_X: Ints, size: int, what: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.files import digest
+from mempo_env.settings import check
 from mempo_trainers.credit.data import Flags, Floats, Ints, Trajectories
 from mempo_trainers.credit.normalise import EPS, FLOOR, joint, standardise, statistics
-from mempo_trainers.credit.outcome import outcome, shaped
+from mempo_trainers.credit.options import Baseline, Ddof, Least, Objectives, Pool, Seed, Weight, estimator
+from mempo_trainers.credit.outcome import Outcome, outcome, shaped
 from mempo_trainers.credit.result import Credit, paint, writes
 from mempo_trainers.credit.rounds import previous
 
@@ -23,10 +26,11 @@ class Memory(Struct, frozen=True, eq=False):
         pooled_R: 1 = in the pool: round 2 or later, scored, not masked.
         pool_R: The number of its pool.
         reward_R: r_{i,t}.
-        advantage_R: A^mem_{i,t}.
+        advantage_R: weight A^mem_{i,t}.
         degenerate: Questions without a pool that teaches something.
         std: Mean of the pools' stds.
         correlation: Within pools, of the two terms of the reward; 0 where there is one only.
+        outcome: A_i.
     """
 
     pooled_R: Flags
@@ -36,6 +40,7 @@ class Memory(Struct, frozen=True, eq=False):
     degenerate: int
     std: float
     correlation: float
+    outcome: Outcome
 
 
 def _mean(values_RJ: Floats, counted_RJ: Flags) -> Floats:
@@ -49,18 +54,11 @@ OBJECTIVES: Mapping[str, Callable[[Floats, Flags], Floats]] = {
     "geometric": lambda logp_RJ, counted_RJ: np.exp(_mean(logp_RJ, counted_RJ)),
     "log": _mean,
 }
-"""P(Z) over several objectives: the mean of their probabilities, exp of the mean of their log-probs (nearly 0
-if one answer is missing), or the mean of their log-probs itself."""
-
-BASELINES = {"full": True, "none": True, "previous": True}
-"""P(Z | q, s_<t), nothing, or P(Z | q, mem_t-1), which is P(Z | q) for t = 2."""
-
-POOLS = {"all": True, "round": True}
-"""All rounds of all rollouts of a question, or those with the same number."""
+"""The means over objectives; see `options.Objectives`."""
 
 
 def memory_rewards(
-    trajectories: Trajectories, objectives: str = "arithmetic", baseline: str = "full"
+    trajectories: Trajectories, objectives: Objectives = "arithmetic", baseline: Baseline = "full"
 ) -> tuple[Floats, Floats, Flags]:
     """P(Z | q, mem_t) and its baseline (R,), (R,), and which rounds have both and are a memory's (R,).
 
@@ -72,7 +70,7 @@ def memory_rewards(
     pooled round may be -inf: ConfigError.
     """
     average = lookup(OBJECTIVES, objectives, "mean over objectives")
-    lookup(BASELINES, baseline, "baseline")
+    check("baseline", baseline, Baseline)
     (memory_RJ,) = trajectories.need("memory_logp_RJ")
     base_RJ = np.zeros_like(memory_RJ)
     if baseline == "full":
@@ -105,16 +103,30 @@ def check_finite(scored_R: Flags, *means_R: Floats) -> None:
 def memory_term(
     trajectories: Trajectories,
     *,
-    objectives: str = "arithmetic",
-    baseline: str = "full",
-    pool: str = "all",
+    objectives: Objectives = "arithmetic",
+    baseline: Baseline = "full",
+    weight: Weight = 1.0,
+    pool: Pool = "all",
     only_successful: bool = False,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
+    ddof: Ddof = 1,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
 ) -> Memory:
-    """A^mem_{i,t} = (r_{i,t} - mean) / (std + eps) over a pool of rounds; see `mempo`."""
-    lookup(POOLS, pool, "pool")
+    """A^mem_{i,t} = (r_{i,t} - mean) / (std + eps) over a pool of rounds, and A_i; see `mempo`.
+
+    Args:
+        trajectories: With `memory_logp_RJ`, and what the baseline needs.
+        objectives: "arithmetic", "geometric" or "log", see `Objectives`.
+        baseline: "full", "none" or "previous" (most of a memory's worth is inherited), see `Baseline`.
+        weight: Of A^mem.
+        pool: "all" or "round"; the first weighs long rollouts by their rounds.
+        only_successful: Pool rollouts with an outcome above 0 only, as InfoMem does (arXiv 2606.03329); what
+            "successful" means for a partial outcome is our reading.
+        ddof: 1 or 0.
+        eps: Added to stds.
+        floor: A pool with a smaller std gives 0: 1e-4 in float32, in bfloat16 five times the noise of P.
+    """
+    check("pool", pool, Pool)
     memory_R, base_R, pooled_R = memory_rewards(trajectories, objectives, baseline)
     if only_successful:
         pooled_R &= (trajectories.outcome_N > 0)[trajectories.rollout_R]
@@ -128,27 +140,18 @@ def memory_term(
         pooled_R=pooled_R,
         pool_R=pool_R,
         reward_R=reward_R,
-        advantage_R=standardise(found, eps, floor),
+        advantage_R=weight * standardise(found, eps, floor),
         degenerate=questions - len(np.unique(question_R[alive_R])),
         std=float(found.std_G.mean()) if found.std_G.size else 0.0,
         correlation=_correlation(
             statistics(memory_R, pool_R, pooled_R).centred_X, statistics(base_R, pool_R, pooled_R).centred_X
         ),
+        outcome=outcome(trajectories, ddof, eps),
     )
 
 
-def mempo(
-    trajectories: Trajectories,
-    *,
-    objectives: str = "arithmetic",
-    baseline: str = "full",
-    weight: float = 1.0,
-    pool: str = "all",
-    only_successful: bool = False,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
-) -> Credit:
+@estimator(options_of=memory_term)
+def mempo(trajectories: Trajectories, **options: Any) -> Credit:
     """The outcome for all tokens, and for memory what it tells about the answer.
 
         r_{i,t}  = P(Z | q, mem_t) - P(Z | q, s_<t),  t = 2..T_i
@@ -162,42 +165,14 @@ def mempo(
 
     Args:
         trajectories: With `memory_logp_RJ`, and what the baseline needs.
-        objectives: A name of `OBJECTIVES`.
-        baseline: "full", "none" or "previous" (most of a memory's worth is inherited), see `BASELINES`.
-        weight: Of A^mem.
-        pool: "all" or "round"; the first weighs long rollouts by their rounds.
-        only_successful: Pool rollouts with an outcome above 0 only, as InfoMem does (arXiv 2606.03329); what
-            "successful" means for a partial outcome is our reading.
-        ddof: 1 or 0.
-        eps: Added to stds.
-        floor: A pool with a smaller std gives 0: 1e-4 in float32, in bfloat16 five times the noise of P.
+        options: Those of `memory_term`, by keyword.
     """
-    term = memory_term(
-        trajectories,
-        objectives=objectives,
-        baseline=baseline,
-        pool=pool,
-        only_successful=only_successful,
-        ddof=ddof,
-        eps=eps,
-        floor=floor,
-    )
-    return _credit(trajectories, term, weight * term.advantage_R, ddof, eps)
+    term = memory_term(trajectories, **options)
+    return _credit(trajectories, term, term.advantage_R)
 
 
-def placebo(
-    trajectories: Trajectories,
-    *,
-    seed: int = 0,
-    objectives: str = "arithmetic",
-    baseline: str = "full",
-    weight: float = 1.0,
-    pool: str = "all",
-    only_successful: bool = False,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
-) -> Credit:
+@estimator(options_of=memory_term)
+def placebo(trajectories: Trajectories, *, seed: Seed = 0, **options: Any) -> Credit:
     """A control for `mempo`: the same numbers, shuffled over the rounds of each pool.
 
         A_k = A_i + 1[role(k) = mem, round t] weight A^mem_{sigma(i,t)},  sigma a permutation of the pool
@@ -205,34 +180,26 @@ def placebo(
     What still learns under it does not learn from what a memory holds. The permutation is drawn from the seed
     and the rewards themselves: the same batch is always shuffled alike, every other batch otherwise.
     """
-    term = memory_term(
-        trajectories,
-        objectives=objectives,
-        baseline=baseline,
-        pool=pool,
-        only_successful=only_successful,
-        ddof=ddof,
-        eps=eps,
-        floor=floor,
-    )
+    term = memory_term(trajectories, **options)
     generator = np.random.default_rng([int(seed), int(digest(term.reward_R.tobytes()), 16)])
     rows = np.flatnonzero(term.pooled_R)
     there = rows[np.argsort(term.pool_R[rows], kind="stable")]
     here = rows[np.lexsort((generator.random(len(rows)), term.pool_R[rows]))]
     shuffled_R = np.zeros_like(term.advantage_R)
     shuffled_R[there] = term.advantage_R[here]
-    return _credit(trajectories, term, weight * shuffled_R, ddof, eps)
+    return _credit(trajectories, term, shuffled_R)
 
 
+@estimator()
 def spread(
     trajectories: Trajectories,
     *,
-    objectives: str = "arithmetic",
-    baseline: str = "full",
-    weight: float = 1.0,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
+    objectives: Objectives = "arithmetic",
+    baseline: Baseline = "full",
+    weight: Weight = 1.0,
+    ddof: Ddof = 1,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
 ) -> Credit:
     """A control for `mempo`: the same memory rewards, paid to the whole trajectory.
 
@@ -252,15 +219,15 @@ def spread(
         advantages_BK=paint(trajectories, total.advantage_N[trajectories.rollout_B]),
         outcome_N=total.advantage_N,
         groups=total.groups,
-        degenerate_outcome=outcome(trajectories).degenerate,
+        degenerate_outcome=term.outcome.degenerate,
         degenerate_memory=term.degenerate,
         memory_std=term.std,
         memory_correlation=term.correlation,
     )
 
 
-def _credit(trajectories: Trajectories, term: Memory, memory_R: Floats, ddof: int, eps: float) -> Credit:
-    found = outcome(trajectories, ddof, eps)
+def _credit(trajectories: Trajectories, term: Memory, memory_R: Floats) -> Credit:
+    found = term.outcome
     unwritten_R = term.pooled_R & ~writes(trajectories)
     return Credit(
         advantages_BK=paint(

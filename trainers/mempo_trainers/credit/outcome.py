@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from mempo_env.settings import Share
 from mempo_trainers.credit.data import Floats, Trajectories
 from mempo_trainers.credit.normalise import EPS, Statistics, standardise, statistics
+from mempo_trainers.credit.options import Ddof, Least, Weight, estimator
 from mempo_trainers.credit.result import Credit, paint
 
 
@@ -49,7 +51,8 @@ def _everywhere(trajectories: Trajectories, found: Outcome) -> Credit:
     )
 
 
-def grpo(trajectories: Trajectories, *, ddof: int = 1, eps: float = EPS) -> Credit:
+@estimator()
+def grpo(trajectories: Trajectories, *, ddof: Ddof = 1, eps: Least = EPS) -> Credit:
     """Every token of a rollout gets its outcome, normalised within the question's rollouts.
 
         A_k = A_i = (R_i - mean_j R_j) / (std_j R_j + eps) + S_i,  i, j = 1..G,  every token k of rollout i
@@ -60,6 +63,7 @@ def grpo(trajectories: Trajectories, *, ddof: int = 1, eps: float = EPS) -> Cred
     return _everywhere(trajectories, outcome(trajectories, ddof, eps))
 
 
+@estimator()
 def dr_grpo(trajectories: Trajectories) -> Credit:
     """GRPO without the std: questions that are nearly always or never solved are not blown up.
 
@@ -72,6 +76,7 @@ def dr_grpo(trajectories: Trajectories) -> Credit:
     return _everywhere(trajectories, shaped(trajectories, found, found.centred_X))
 
 
+@estimator()
 def rloo(trajectories: Trajectories) -> Credit:
     """The outcome against the mean of the question's other rollouts, which makes the baseline independent.
 
@@ -85,7 +90,10 @@ def rloo(trajectories: Trajectories) -> Credit:
     return _everywhere(trajectories, shaped(trajectories, found, alone_N))
 
 
-def discounted(trajectories: Trajectories, *, gamma: float = 0.95, ddof: int = 1, eps: float = EPS) -> Credit:
+@estimator()
+def discounted(
+    trajectories: Trajectories, *, gamma: Share = 0.95, ddof: Ddof = 1, eps: Least = EPS
+) -> Credit:
     """Early memory gets less of the outcome than late memory.
 
         A_k = gamma^(T_i - t) A_i on memory tokens of round t = 1..T_i,  A_i elsewhere
@@ -100,8 +108,9 @@ def discounted(trajectories: Trajectories, *, gamma: float = 0.95, ddof: int = 1
     return _with_memory(trajectories, found, all_B, memory_B)
 
 
+@estimator()
 def memory_only(
-    trajectories: Trajectories, *, elsewhere: float = 0.1, ddof: int = 1, eps: float = EPS
+    trajectories: Trajectories, *, elsewhere: Weight = 0.1, ddof: Ddof = 1, eps: Least = EPS
 ) -> Credit:
     """The outcome mostly for memory.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from mempo_env.settings import Share
 from mempo_trainers.credit.data import Flags, Floats, Trajectories
 from mempo_trainers.credit.normalise import whiten
+from mempo_trainers.credit.options import Weight, estimator
 from mempo_trainers.credit.outcome import outcome
 from mempo_trainers.credit.result import Credit, paint
 from mempo_trainers.credit.rounds import pick, table, to_go
 
 
-def reinforce_pp(trajectories: Trajectories, *, beta: float = 0.0) -> Credit:
+@estimator()
+def reinforce_pp(trajectories: Trajectories, *, beta: Weight = 0.0) -> Credit:
     """What follows a token in the whole episode, whitened over all tokens of the batch.
 
         G_k = sum_{l >= k} (r_l - beta k1_l),  k1_l = log pi(l) - log pi_ref(l)
@@ -57,7 +60,8 @@ def _k1_to_go(trajectories: Trajectories) -> Floats:
     return inside_BK + later_B[:, None]  # type: ignore[no-any-return]
 
 
-def gae(trajectories: Trajectories, *, gamma_round: float = 1.0, lambda_round: float = 0.95) -> Credit:
+@estimator()
+def gae(trajectories: Trajectories, *, gamma_round: Share = 1.0, lambda_round: Share = 0.95) -> Credit:
     """Generalised advantages of a critic, discounted from round to round and not from token to token.
 
         delta_k = r_k + gamma_k V_k+1 - V_k

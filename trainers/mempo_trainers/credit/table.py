@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,6 +13,7 @@ from mempo_env.errors import ConfigError, lookup
 from mempo_env.imported import imported
 from mempo_trainers.credit import attribution, combined, memory, outcome, returns, turn
 from mempo_trainers.credit.data import Trajectories
+from mempo_trainers.credit.options import check_options
 from mempo_trainers.credit.result import Credit
 
 Estimator: TypeAlias = Callable[[Trajectories], Credit]
@@ -38,32 +38,6 @@ CREDITS: Mapping[str, Callable[..., Credit]] = {
 """Every estimator: from trajectories, and options of its own by keyword, to a `Credit`."""
 
 
-_CHOICES: Mapping[str, Mapping[str, Any]] = {
-    "objectives": memory.OBJECTIVES,
-    "baseline": memory.BASELINES,
-    "pool": memory.POOLS,
-    "progress": attribution.PROGRESS,
-}
-
-RANGES: Mapping[str, tuple[int, int]] = {
-    "gamma": (0, 1),
-    "gamma_round": (0, 1),
-    "lambda_round": (0, 1),
-    "eps": (0, 10**6),
-    "floor": (0, 10**6),
-    "weight": (-(10**6), 10**6),
-    "gain": (-(10**6), 10**6),
-    "cost": (-(10**6), 10**6),
-    "elsewhere": (-(10**6), 10**6),
-    "beta": (-(10**6), 10**6),
-    "ddof": (0, 1),
-    "seed": (0, 2**53),
-}
-"""The least and the most of every option that is a number: no product of them leaves float32."""
-
-_WHOLE = {"ddof", "seed"}
-
-
 def make(name: str, **options: Any) -> Estimator:
     """The estimator of that name with its options set.
 
@@ -79,11 +53,7 @@ def make(name: str, **options: Any) -> Estimator:
     if ":" in name:
         return _own(name, partial(imported(name, "credit"), **options))
     function = lookup(CREDITS, name, "credit")
-    known = dict(list(inspect.signature(function).parameters.items())[1:])
-    for option, value in options.items():
-        if not known:
-            raise ConfigError(f"credit {name!r} has no options, got {option!r}")
-        _check(option, value, lookup(known, option, f"option of credit {name!r}:").default)
+    check_options(name, function, options)
     return partial(function, **options)
 
 
@@ -105,20 +75,3 @@ def _own(name: str, function: Callable[[Trajectories], Any]) -> Estimator:
         return replace(bare, advantages_BK=masked_BK, outcome_N=np.zeros_like(bare.outcome_N))
 
     return estimate
-
-
-def _check(option: str, value: Any, default: Any) -> None:
-    if option in _CHOICES:
-        lookup(_CHOICES[option], value, option)
-        return
-    if isinstance(default, bool):
-        wanted, sound = "a flag", isinstance(value, bool)
-    else:
-        low, high = RANGES[option]
-        kind = "a whole number" if option in _WHOLE else "a number"
-        wanted = f"{kind} from {low:,} to {high:,}"
-        number = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-        sound = number and not (option in _WHOLE and value % 1)
-    if not sound:
-        huge = isinstance(value, int) and abs(value) > 2**64
-        raise ConfigError(f"{option}: wanted {wanted}, got {'one of many digits' if huge else repr(value)}")

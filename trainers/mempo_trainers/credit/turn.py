@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from mempo_env.settings import Share
 from mempo_trainers.credit.data import Floats, Trajectories
 from mempo_trainers.credit.memory import OBJECTIVES, check_finite
 from mempo_trainers.credit.normalise import EPS, FLOOR, joint, standardise, statistics
+from mempo_trainers.credit.options import Ddof, Least, Objectives, Weight, estimator
 from mempo_trainers.credit.outcome import outcome
 from mempo_trainers.credit.result import Credit, paint
 from mempo_trainers.credit.rounds import last, to_go
 
 
+@estimator()
 def turn_level(
-    trajectories: Trajectories, *, weight: float = 1.0, ddof: int = 1, eps: float = EPS, floor: float = FLOOR
+    trajectories: Trajectories,
+    *,
+    weight: Weight = 1.0,
+    ddof: Ddof = 1,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
 ) -> Credit:
     """A search that finds new gold facts is better than the same round of the other rollouts.
 
@@ -32,14 +40,15 @@ def turn_level(
     return _credit(trajectories, weight * turn_R, ddof, eps)
 
 
+@estimator()
 def gigpo(
     trajectories: Trajectories,
     *,
-    gamma: float = 0.95,
-    weight: float = 1.0,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
+    gamma: Share = 0.95,
+    weight: Weight = 1.0,
+    ddof: Ddof = 1,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
 ) -> Credit:
     """What followed a round, against what followed the rounds in which the same was observed.
 
@@ -59,14 +68,15 @@ def gigpo(
     return _credit(trajectories, weight * step_R, ddof, eps)
 
 
+@estimator()
 def igpo(
     trajectories: Trajectories,
     *,
-    objectives: str = "arithmetic",
-    gamma: float = 1.0,
-    ddof: int = 1,
-    eps: float = EPS,
-    floor: float = FLOOR,
+    objectives: Objectives = "arithmetic",
+    gamma: Share = 1.0,
+    ddof: Ddof = 1,
+    eps: Least = EPS,
+    floor: Least = FLOOR,
 ) -> Credit:
     """A round is worth what it adds to the probability of the answer, the last one what it earns.
 
@@ -96,7 +106,7 @@ def igpo(
     )
 
 
-def gains(trajectories: Trajectories, objectives: str) -> Floats:
+def gains(trajectories: Trajectories, objectives: Objectives) -> Floats:
     """P(Z | q, s_<=t) - P(Z | q, s_<t) of each round, (R,).
 
     An objective with NaN on either side counts on neither; a round without any, or masked, has NaN. Nothing

@@ -9,11 +9,12 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from mempo_trainers.doctor import credit, learning, memory
-from mempo_trainers.doctor.figures import SUMS, Finding, Rows, Settings, aggregation
+from mempo_trainers.doctor.figures import SUMS, Finding, Rows, Settings, aggregation, configured
 
 __all__ = ["SYMPTOMS", "Diagnosis", "Finding", "Symptom", "diagnose", "reproduces"]
 
-Check: TypeAlias = Callable[[Rows, Settings], "Finding | None"]
+Check: TypeAlias = Callable[[Rows, Settings], "Finding | str | None"]
+"""What it found; or why these rows cannot tell, in words; or None: nothing."""
 
 
 class Symptom(Struct, frozen=True):
@@ -25,6 +26,7 @@ class Symptom(Struct, frozen=True):
         needs: Fields of the metrics, all of them numbers.
         steps: Rows without which it says nothing.
         a_token: It needs entropy and divergence in nats a token; some aggregations log sums.
+        ruled_out: A field of metrics that are of runs in which it cannot be, and why, in words.
     """
 
     check: Check
@@ -32,14 +34,35 @@ class Symptom(Struct, frozen=True):
     needs: str
     steps: int = 1
     a_token: bool = False
+    ruled_out: tuple[str, str] | None = None
 
 
 class Diagnosis(Struct, frozen=True):
-    """What was found, what is fine (symptom: in words), and what could not be checked (symptom: why)."""
+    """What was found, and in how much of a run.
+
+    Attributes:
+        findings: What is wrong.
+        fine: What is not: symptom, in words.
+        unchecked: What could not be checked: symptom, why.
+        steps: Rows of metrics that were looked at.
+        planned: Steps of the run when it is finished; None: its settings do not say.
+    """
 
     findings: tuple[Finding, ...]
     fine: dict[str, str]
     unchecked: dict[str, str]
+    steps: int
+    planned: int | None
+
+    @property
+    def checked(self) -> int:
+        """How many symptoms were looked for."""
+        return len(self.findings) + len(self.fine)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether steps are left."""
+        return self.planned is not None and self.steps < self.planned
 
 
 def diagnose(rows: Rows, settings: Settings) -> Diagnosis:
@@ -54,17 +77,24 @@ def diagnose(rows: Rows, settings: Settings) -> Diagnosis:
     fine, unchecked = {}, {}
     for name, symptom in SYMPTOMS.items():
         missing = [field for field in symptom.needs.split() if not _measured(rows, field)]
-        if missing:
+        if symptom.ruled_out and _measured(rows, symptom.ruled_out[0]):
+            fine[name] = symptom.ruled_out[1]
+        elif missing:
             unchecked[name] = f"{', '.join(missing)} not in the metrics"
         elif symptom.a_token and (sums := aggregation(settings)) in SUMS:
             unchecked[name] = f"entropy and kl are no means over tokens under aggregation {sums}"
         elif len(rows) < symptom.steps:
             unchecked[name] = f"needs {symptom.steps} steps, found {len(rows)}"
-        elif (found := symptom.check(rows, settings)) is not None:
-            findings.append(found)
-        else:
+        elif (found := symptom.check(rows, settings)) is None:
             fine[name] = symptom.healthy
-    return Diagnosis(tuple(findings), fine, unchecked)
+        elif isinstance(found, str):
+            unchecked[name] = found
+        else:
+            findings.append(found)
+    planned = configured(settings, "steps", None)
+    return Diagnosis(
+        tuple(findings), fine, unchecked, len(rows), planned if isinstance(planned, int) else None
+    )
 
 
 def _measured(rows: Rows, field: str) -> bool:
@@ -124,7 +154,12 @@ SYMPTOMS: Mapping[str, Symptom] = {
         "credit reaches the first round",
         "advantage_first advantage_later degenerate_groups groups rounds",
     ),
-    "guessed": Symptom(memory.guessed, "memories name no answer that was not shown", "guessed rollouts"),
+    "guessed": Symptom(
+        memory.guessed,
+        "memories name no answer that was not shown",
+        "guessed rollouts",
+        ruled_out=("memory_facts", "memories of the array face hold facts that were shown, nothing else"),
+    ),
     "not_finite": Symptom(
         credit.not_finite, "all losses and gradients are finite", "skipped_updates loss grad_norm"
     ),

@@ -23,13 +23,16 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """Say what is wrong with a training run; exits with 0 if nothing is found, with 1 if something is."""
+    """Say what is wrong with a training run.
+
+    Exits with 0 if nothing is found, with 1 if something is, with 2 if nothing could be checked.
+    """
     found = examine(run, against)
     if json:
         typer.echo(msgspec.json.encode({"run": str(run), **msgspec.to_builtins(found)}))
     else:
         _show(run, found)
-    raise typer.Exit(1 if found.findings else 0)
+    raise typer.Exit(1 if found.findings else 0 if found.checked else 2)
 
 
 def examine(run: Path, against: Path | None = None) -> Diagnosis:
@@ -63,8 +66,9 @@ def _show(run: Path, found: Diagnosis) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
+    console.print(Text(f"{run}: {_lead(run, found)}"), soft_wrap=True)
     if found.findings:
-        table = Table("symptom", "evidence, threshold, next", title=Text(str(run)), show_lines=True)
+        table = Table("symptom", "evidence, threshold, next", show_lines=True)
         for finding in found.findings:
             colour = "red" if finding.severity == "error" else "yellow"
             lines = finding.evidence, f"threshold: {finding.threshold}", f"next: {finding.action}"
@@ -72,8 +76,16 @@ def _show(run: Path, found: Diagnosis) -> None:
                 Text(f"{finding.symptom}\n{finding.severity}", style=colour), Text("\n".join(lines))
             )
         console.print(table)
-    else:
-        console.print(Text(f"{run}: nothing found"), soft_wrap=True)
     for title, told in (("checked, fine", found.fine), ("not checked", found.unchecked)):
         for name, text in told.items():
             console.print(Text(f"{title}: {name}: {text}"), soft_wrap=True)
+
+
+def _lead(run: Path, found: Diagnosis) -> str:
+    """How much of the run there is, and what came of how many checks."""
+    steps = f"unfinished, {found.steps:,} of {found.planned:,} steps; " if found.unfinished else ""
+    if not found.checked:
+        held = ", ".join(name for name in read_metrics(run)[-1] if name != "step")
+        return f"{steps}nothing could be checked, for its metrics hold only {held}"
+    checks = found.checked + len(found.unchecked)
+    return f"{steps}{len(found.findings) or 'nothing'} found by {found.checked} of {checks} checks"

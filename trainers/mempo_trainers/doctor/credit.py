@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, steps_of
+from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, configured, steps_of
 
 DEAD = 0.8
 """Share of groups without any advantage. Half is healthy still: where one rollout in ten succeeds, 43 % of
@@ -41,7 +41,13 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | None:
         return None
     outcome, memory = (sum(row[f"degenerate_{name}"] for row in rows) for name in ("groups", "memory"))
     alike = float(column(rows, "edit_distance").mean())
-    if alike < ALIKE:
+    alone = configured(settings, "rollouts", None) == 1
+    if alone and outcome == groups:
+        action = (
+            "a group of one rollout has nothing that its outcome is compared with: --rollouts 8, or a critic "
+            "(--algo ppo --credit gae)"
+        )
+    elif alike < ALIKE:
         action = "all rollouts of a group are alike: raise --entropy, sample at a higher temperature"
     elif not memory:
         action = "give a denser signal: --credit mempo, --reward em_mean, or fewer --objectives"
@@ -57,18 +63,21 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | None:
             f"{dead:,} of {groups:,} groups dead in {len(rows)} unsolved steps from {steps_of(rows)}; "
             f"outcome degenerate in {outcome:,}, memory in {memory:,}; reward "
             f"{min(row['reward_min'] for row in rows):.3g} to {max(row['reward_max'] for row in rows):.3g}, "
-            f"normalised {' to '.join(normalised)}; edit distance within groups {alike:.2f}"
+            f"normalised {' to '.join(normalised)}; "
+            + ("one rollout in each group" if alone else f"edit distance within groups {alike:.2f}")
         ),
         threshold=f"{DEAD:.0%} of groups",
         action=action,
     )
 
 
-def first_round(rows: Rows, settings: Settings) -> Finding | None:
+def first_round(rows: Rows, settings: Settings) -> Finding | str | None:
     """The outcome teaches something, but nothing of it reaches the first round."""
     told = [row for row in rows if row["degenerate_groups"] < row["groups"] and row["rounds"] > 1]
-    if not told or told[0].get("credit") in BY_DESIGN:
-        return None
+    if not told:
+        return "no step has outcomes that differ within a group, in rollouts of two rounds or more"
+    if (name := told[0].get("credit")) in BY_DESIGN:
+        return f"{name} pays writes alone, and first rounds have none"
     first, later = (float(column(told, f"advantage_{name}").mean()) for name in ("first", "later"))
     if first >= FIRST_ROUND * later or not later:
         return None
@@ -127,15 +136,19 @@ def first_kl(rows: Rows, settings: Settings) -> Finding | None:
 def sampler_gap(rows: Rows, settings: Settings) -> Finding | None:
     """Those who wrote the tokens and those who learn from them disagree about how probable they were."""
     gap = column(rows, "sampler_gap")
-    wrong = np.flatnonzero(~(gap <= GAP))
+    wrong, known = np.flatnonzero(~(gap <= GAP)), gap[np.isfinite(gap)]
     if not len(wrong):
         return None
+    apart = f"up to {known.max():.3g} nats apart" if len(known) else "not to be compared"
+    broken = len(gap) - len(known)
     return Finding(
         symptom="sampler_gap",
         severity="error",
         evidence=(
-            f"log-probs of sampler and trainer up to {np.nanmax(gap):.3g} nats apart, in {len(wrong)} of "
+            f"log-probs of sampler and trainer {apart}, in {len(wrong)} of "
             f"{len(rows)} steps, first in step {rows[wrong[0]]['step']}"
+            + f"; no numbers in {broken:,}"
+            * (broken > 0)
         ),
         threshold=f"{GAP:g} nats on one token",
         action="show both the same text at the same temperature, with the same weights; no top-p, no top-k",
