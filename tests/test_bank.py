@@ -246,12 +246,12 @@ def test_a_check_is_due_after_rounds_without_a_write() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"capacity": 0}, "capacity: wanted at least 1, got 0"),
+        ({"capacity": 0}, "capacity: wanted a whole number from 1"),
         ({"eviction": "oldset"}, "did you mean 'oldest'"),
         ({"on_duplicate": "drop"}, "on_duplicate"),
-        ({"k": 9}, "max_k: wanted at least 9"),
-        ({"pool": 2}, "pool: wanted at least 6"),
-        ({"duplicate": 0.0}, "duplicate: wanted a similarity above 0"),
+        ({"k": 9}, "max_k: wanted at least k, 9"),
+        ({"pool": 2}, "pool: wanted at least max_k, 6"),
+        ({"duplicate": 0.0}, "duplicate: wanted a number above 0"),
         ({"duplicate": float("nan")}, "duplicate"),
         ({"relevance": 1.5}, "relevance"),
         ({"check_after": -1}, "check_after"),

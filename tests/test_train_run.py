@@ -188,9 +188,7 @@ def test_stopped_on_the_way_to_more_steps_it_has_no_result_and_goes_on(whole: Pa
     with pytest.raises(Stop):
         train(run, Toy(objectives=1), config, draw=stopping(7, Toy(objectives=1), config))
     assert not (run / RESULT).exists()
-    train(
-        run, Toy(objectives=1), msgspec.structs.replace(config, steps=6)
-    )  # as far as is done
+    train(run, Toy(objectives=1), msgspec.structs.replace(config, steps=6))  # as far as is done
     train(run, Toy(objectives=1), config)
     train(tmp_path / "at once", Toy(objectives=1), config)
     assert_same(run, tmp_path / "at once")

@@ -10,33 +10,33 @@ import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
-from mempo_env.errors import ConfigError, StateError, lookup
+from mempo_env.errors import ConfigError, StateError
 from mempo_env.imported import imported
 from mempo_env.memory.operations import Fault
 from mempo_env.memory.similarity import Space, check_capacity, embedder
 from mempo_env.protocol import render_recall, render_status
+from mempo_env.settings import MOST, Count, Settings, Share, Whole
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Answer, BankRecord, Entry, EntryState, Operation, Search
 
 Eviction: TypeAlias = Literal["least_used", "least_recent", "oldest"]
 
-_EVICTIONS: dict[str, Callable[[Entry], tuple[int, ...]]] = {
+_EVICTIONS: dict[Eviction, Callable[[Entry], tuple[int, ...]]] = {
     "least_used": lambda entry: (entry.access_count, entry.last_access_round),
     "least_recent": lambda entry: (entry.last_access_round,),
     "oldest": lambda entry: (entry.created_round,),
 }
-_ON_DUPLICATE = {"refuse": "refuse", "merge": "merge"}
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
-class BankConfig(Struct, frozen=True, kw_only=True):
+class BankConfig(Settings, frozen=True):
     """The settings of a memory bank.
 
     Attributes:
@@ -62,41 +62,29 @@ class BankConfig(Struct, frozen=True, kw_only=True):
         titles: Newest entries whose titles the prompt shows.
     """
 
-    capacity: int = 64
+    capacity: Count = 64
     eviction: Eviction = "least_used"
-    duplicate: float = 0.86
+    duplicate: Annotated[float, Meta(gt=0, le=MOST)] = 0.86
     on_duplicate: Literal["refuse", "merge"] = "refuse"
     novelty: str | None = None
     embed: str = "ngrams"
-    k: int = 4
-    max_k: int = 6
-    pool: int = 24
-    relevance: float = 0.5
-    merge_tokens: int = 120
+    k: Count = 4
+    max_k: Count = 6
+    pool: Count = 24
+    relevance: Share = 0.5
+    merge_tokens: Count = 120
     summarise: str | None = None
-    check_after: int = 4
-    titles: int = 5
+    check_after: Whole = 4
+    titles: Whole = 5
 
     def __post_init__(self) -> None:
         """Refuse what no bank can do."""
-        lookup(_EVICTIONS, self.eviction, "eviction")
-        lookup(_ON_DUPLICATE, self.on_duplicate, "on_duplicate")
-        for name, least in (
-            ("capacity", 1),
-            ("k", 1),
-            ("max_k", self.k),
-            ("pool", self.max_k),
-            ("merge_tokens", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}: wanted at least {least}, got {getattr(self, name)!r}")
-        for name in ("check_after", "titles"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: wanted 0 or more, got {getattr(self, name)!r}")
-        if not self.duplicate > 0:
-            raise ConfigError(f"duplicate: wanted a similarity above 0, got {self.duplicate!r}")
-        if not 0 <= self.relevance <= 1:
-            raise ConfigError(f"relevance: wanted a weight in [0, 1], got {self.relevance!r}")
+        super().__post_init__()
+        for name, least in (("max_k", "k"), ("pool", "max_k")):
+            if getattr(self, name) < getattr(self, least):
+                raise ConfigError(
+                    f"{name}: wanted at least {least}, {getattr(self, least)}, got {getattr(self, name)}"
+                )
         check_capacity(self.capacity)
 
 
@@ -110,13 +98,15 @@ class Bank:
         tokens: Tokens in active entries.
     """
 
-    def __init__(self, config: BankConfig, count: TokenCounter, episode_id: str = "") -> None:
+    def __init__(
+        self, config: BankConfig, count: TokenCounter, episode_id: str = "", space: Space | None = None
+    ) -> None:
         self.config = config
         self.entries: list[Entry] = []
         self.log: list[BankRecord] = []
         self.tokens = 0
         self._count, self._episode_id = count, episode_id
-        self._space = Space(embedder(config.embed))
+        self._space = Space(embedder(config.embed)) if space is None else space
         self._novel = _named(config.novelty, "novelty")
         self._summarise = _named(config.summarise, "summarise")
         self._goes_first: list[tuple[tuple[int, ...], int]] = []  # heap; what has changed since is skipped

@@ -22,6 +22,8 @@ Embed: TypeAlias = Callable[[Sequence[str]], Any]
 NGRAM_DIM, NGRAM_SIZES = 256, (3, 4, 5)
 _WORD = re.compile(r"\w+")
 
+MORE_SLOTS = 1024
+
 EXACT_UP_TO = 10_000
 """Entries up to which every one is compared; beyond, faiss's HNSW graph finds the nearest."""
 
@@ -197,9 +199,9 @@ class Space:
         return product
 
     def _grow(self, dim: int) -> None:
-        """Double the slots."""
+        """Make more slots: twice as many, up to `MORE_SLOTS` at a time."""
         old = len(self._ids)
-        new = max(16, 2 * old)
+        new = old + max(16, min(old, MORE_SLOTS))
         vectors, compared = np.zeros((new, dim), np.float32), self._compared
         if old:
             vectors[:old] = self._vectors

@@ -22,7 +22,7 @@ AT_ONCE = 256
 """Operations whose texts are compared with the bank in one product."""
 
 TOO_MANY_MERGES = 0.3
-"""Share of writes that merge, or are refused as duplicates, above which the threshold is too low in practice."""
+"""Share of writes that merge, or are refused as duplicates, above which a threshold is held too low."""
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
         operations: How many were replayed.
         writes: How many of them were writes.
         recall: Share of the phrases that reads needed which they brought back, in [0, 1]; None: none needed.
-        held: Share of these that the bank held at that time, whether or not the read found them; None likewise.
+        held: Share of these that the bank held at that time, found by the read or not; None likewise.
         hits: Share of the reads with needs that brought back at least one of them; None likewise.
         stale: Share of the entries brought back, by reads with needs, that held none of them.
         merges: Share of the writes that became part of another entry, or were refused as its duplicate.
@@ -67,7 +67,9 @@ def vectors_of(streams: Sequence[Stream], embed: str) -> Callable[[Sequence[str]
         known.update(zip(part, unit_rows(compute(part), len(part)), strict=True))
 
     def look_up(wanted: Sequence[str]) -> Any:
-        return np.stack([known[text] if text in known else unit_rows(compute([text]), 1)[0] for text in wanted])
+        return np.stack(
+            [known[text] if text in known else unit_rows(compute([text]), 1)[0] for text in wanted]
+        )
 
     return look_up
 

@@ -11,10 +11,11 @@ from random import Random
 from msgspec import Struct
 
 from mempo_env.diagnostics import key_phrases
-from mempo_env.errors import DataError, check_fraction
+from mempo_env.errors import ConfigError, DataError
 from mempo_env.memory.bank import Bank, BankConfig
 from mempo_env.questions.world.names import stem
 from mempo_env.scoring import contains, normalise
+from mempo_env.settings import Count, Settings, Share, Size
 from mempo_env.tokens import count_words
 from mempo_env.types import Episode, Invalid, OperationKind
 
@@ -26,8 +27,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
         round: When, from 1, not falling.
         kind: What.
         text: What is written, read for, or put in the place of what is merged ("": joined).
-        of: For "merge" and "discard": the indices in the stream of the writes and merges that made the entries
-            meant.
+        of: For "merge" and "discard": which writes and merges made the entries meant, by index in the stream.
         k: For "read": entries at most; None: as the bank's settings say.
         holds: Phrases that the text written holds, of those that some read needs.
         needs: Phrases that a read needs.
@@ -51,13 +51,17 @@ _RELATIONS = (
     ("{n} works for the firm {v}.", "The employer of {n} is {v}.", "Who employs {n}?"),
     ("{n} is married to {v}.", "The spouse of {n} is called {v}.", "Who is {n} married to?"),
     ("{n} studied at the college of {v}.", "The college that {n} went to is {v}.", "Where did {n} study?"),
-    ("{n} lives beside the river {v}.", "The home of {n} stands at the river {v}.", "Which river is {n}'s home at?"),
+    (
+        "{n} lives beside the river {v}.",
+        "The home of {n} stands at the river {v}.",
+        "Which river is {n}'s home at?",
+    ),
     ("{n} plays the part of {v} on stage.", "On stage {n} is seen as {v}.", "Which part does {n} play?"),
 )
 """Of each relation: a sentence, the same in other words, a question."""
 
 
-class StreamSpec(Struct, frozen=True, kw_only=True):
+class StreamSpec(Settings, frozen=True):
     """What a stream that is made up looks like.
 
     Attributes:
@@ -68,21 +72,24 @@ class StreamSpec(Struct, frozen=True, kw_only=True):
         drift: Share of the writes that change an earlier fact, so that its old value is wrong, in [0, 1].
     """
 
-    writes: int = 1000
-    reads: float = 0.5
-    repeats: float = 0.2
-    noise: float = 0.2
-    drift: float = 0.1
+    writes: Count = 1000
+    reads: Size = 0.5
+    repeats: Share = 0.2
+    noise: Share = 0.2
+    drift: Share = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
-        for name in ("repeats", "noise", "drift"):
-            check_fraction(name, getattr(self, name))
-        check_fraction("repeats + noise + drift", self.repeats + self.noise + self.drift)
+        """Refuse shares that are more than all."""
+        super().__post_init__()
+        if self.repeats + self.noise + self.drift > 1 + 1e-9:
+            raise ConfigError(
+                "repeats + noise + drift: wanted at most 1, they are shares of the writes, got "
+                f"{self.repeats:g} + {self.noise:g} + {self.drift:g}"
+            )
 
 
 def made_up(spec: StreamSpec, seed: int) -> Stream:
-    """A stream of facts about invented people, each asked for by reads long after; its newest value is right."""
+    """A stream of facts about invented people, asked for at any later time; the newest value counts."""
     return tuple(_made_up(spec, seed))
 
 
@@ -93,7 +100,7 @@ def _made_up(spec: StreamSpec, seed: int) -> Iterator[Event]:
     for round in range(1, spec.writes + 1):
         kind = chance.choices(
             ("noise", "drift", "repeat", "new"),
-            (spec.noise, spec.drift, spec.repeats, 1 - spec.noise - spec.drift - spec.repeats),
+            (spec.noise, spec.drift, spec.repeats, max(0.0, 1 - spec.noise - spec.drift - spec.repeats)),
         )[0]
         if kind == "noise" or (kind != "new" and not facts):
             yield Event(round=round, kind="write", text=f"The page on {next(values)} says nothing of use.")
@@ -140,7 +147,8 @@ def recorded(episode: Episode) -> Stream:
             continue
         for operation in round.action.operations:
             of = tuple(made_by[id] for id in operation.ids)
-            holds, needs = _holding(operation.text, phrases), ()
+            holds = _holding(operation.text, phrases)
+            needs: tuple[str, ...] = ()
             made: int | None = None
             if operation.kind == "write":
                 made = bank.write(operation.text, round.number)
