@@ -1,0 +1,83 @@
+"""Agents with a model behind them: a round is a generator that asks, batched over episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from mempo_agents.base import Context
+from mempo_agents.models.base import Message, Model, ModelError, Prompt
+from mempo_env.types import Call, Completion
+
+Round: TypeAlias = Generator[Prompt, str, str]
+"""Yields prompts, is sent what the model wrote, and returns the text of the round."""
+
+
+class ModelAgent(Struct, frozen=True, kw_only=True):
+    """An agent that asks a model, once a round or more often.
+
+    Attributes:
+        name: What to call it in tables.
+        play: What it does in a round.
+        model: Whom it asks.
+        env_kwargs: Keyword arguments of the environment that it needs.
+        version: Raised whenever `play` changes.
+    """
+
+    name: str
+    play: Callable[[Context], Round]
+    model: Model
+    env_kwargs: Mapping[str, Any]
+    version: int = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the agent's behaviour does, or the model's."""
+        return f"{self.name}-{self.version}-{self.model.fingerprint}"
+
+    def act(self, contexts: Sequence[Context]) -> list[Completion | Exception]:
+        """Play a round of each episode; the prompts of all of them that wait are asked together."""
+        rounds = [self.play(context) for context in contexts]
+        calls: list[list[Call]] = [[] for _ in rounds]
+        written: dict[int, Completion | Exception] = {}
+        waiting: dict[int, Prompt] = {}
+
+        def go_on(i: int, answer: str | None) -> None:
+            try:
+                waiting[i] = next(rounds[i]) if answer is None else rounds[i].send(answer)
+            except StopIteration as end:
+                written[i] = completed(end.value, calls[i])
+            except Exception as error:  # one episode's fault ends that episode alone
+                written[i] = error
+
+        for i in range(len(rounds)):
+            go_on(i, None)
+        while waiting:
+            asked, waiting = waiting, {}
+            for i, answer in zip(asked, self.model.generate(list(asked.values())), strict=True):
+                if isinstance(answer, ModelError):
+                    rounds[i].close()
+                    written[i] = answer
+                else:
+                    calls[i].append(answer)
+                    go_on(i, answer.output)
+        return [written[i] for i in range(len(rounds))]
+
+
+def completed(text: str, calls: Sequence[Call]) -> Completion:
+    """The text of a round with its calls, and with exact tokens where it is the output of its only call."""
+    if len(calls) == 1 and text == calls[0].output:
+        call = calls[0]
+        return Completion(text, call.output_ids, call.logprobs, call.finish_reason, calls)
+    return Completion(text, finish_reason=calls[-1].finish_reason if calls else "", calls=calls)
+
+
+def as_shown(context: Context, stop: Sequence[str] = ()) -> Prompt:
+    """The prompt as the environment renders it: a message of the system, and one of the user."""
+    head, *rest = context.segments
+    if head.kind != "system":
+        return Prompt((Message("user", context.prompt),), context.segments, tuple(stop))
+    user = Message("user", "\n".join(segment.text for segment in rest))
+    return Prompt((Message("system", head.text), user), context.segments, tuple(stop))
