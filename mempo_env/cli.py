@@ -18,13 +18,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("mempo_env.retrieval.index_cli", "build: the search index of a prepared data set"),
     "retriever": ("mempo_env.retrieval.server_cli", "serve: an index over HTTP, in the Search-R1 protocol"),
     "train": ("mempo_trainers.cli", "toy | sb3: teach a policy by GRPO or PPO"),
+    "train compare": (
+        "mempo_benchmarks.toy.compare",
+        "training runs side by side, with intervals",
+    ),
     "credit": ("mempo_benchmarks.credit.cli", "show | lab: what estimators say of a run, and the truth"),
     "doctor": ("mempo_trainers.doctor.cli", "what is wrong with a training run, and what to do next"),
     "memory": ("mempo_benchmarks.memory.cli", "simulate: memory banks under other settings, without a model"),
     "bench": ("mempo_benchmarks.cli", "run | report: compare agents, with intervals"),
     "view": ("mempo_benchmarks.view", "the episodes of a run as one HTML file"),
 }
-"""Name: (module whose `app` is a typer application, help). As strings, so nothing is imported upwards."""
+"""Name: (module whose `app` is a typer application, help). As strings, so nothing is imported upwards; a
+name of two words is a command of a group that is defined elsewhere."""
 
 INTERRUPTED = 130
 """The exit code of what ctrl-C ended, as shells have it."""
@@ -65,12 +70,14 @@ def _run(args: list[str]) -> int:
 
         sys.stdout.write(f"mempo {__version__}\n")
         return 0
-    module, _ = lookup(COMMANDS, args[0], "command")
+    two = " ".join(args[:2])
+    name = two if two in COMMANDS else args[0]
+    module, _ = lookup(COMMANDS, name, "command")
     import typer
 
     app = importlib.import_module(module).app
     try:
-        return int(app(args[1:], prog_name=f"mempo {args[0]}", standalone_mode=False) or 0)
+        return int(app(args[len(name.split()) :], prog_name=f"mempo {name}", standalone_mode=False) or 0)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:
@@ -78,7 +85,7 @@ def _run(args: list[str]) -> int:
             error, "format_message"
         ):  # what click's errors have, whichever click typer brings along
             raise
-        return _misused(error, f"mempo {args[0]}")
+        return _misused(error, f"mempo {name}")
 
 
 def _misused(error: Any, command: str) -> int:

@@ -46,9 +46,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         ConfigError: if there is something that is no file: a folder, a device, a pipe.
     """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{path}: wanted a place for a file, found something else there: choose another")
+    path = _place(path)
     with _draft(path, folder=False) as draft:
         with draft.open("wb") as file:
             yield file
@@ -56,6 +54,19 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         draft.chmod(0o666 & ~_umask())
         draft.replace(path)
+
+
+def check_place(path: Path) -> None:
+    """Raise what `atomic_file` would, before the work whose result is to lie there; makes its folder."""
+    with _draft(_place(path), folder=False):
+        pass
+
+
+def _place(path: Path) -> Path:
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: wanted a place for a file, found something else there: choose another")
+    return path
 
 
 def _umask() -> int:

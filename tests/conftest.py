@@ -50,3 +50,14 @@ def show(open_html: Callable[..., Page]) -> Callable[..., Page]:
         return page
 
     return show
+
+
+@pytest.fixture(scope="session")
+def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `mempo train toy` (`train_help.COMMAND`) that nothing disturbed; to be copied, not changed."""
+    from mempo_env.cli import main
+    from train_help import COMMAND
+
+    run = tmp_path_factory.mktemp("toy") / "run"
+    assert main([*COMMAND, "--out", str(run)]) == 0
+    return run

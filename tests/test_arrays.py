@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from arrays_play import ID, expected, make, masked_action, random_action
 from mempo_env.arrays.env import SearchQAArrayEnv
 from mempo_env.arrays.layout import Layout
+from mempo_env.arrays.task import make_task
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError, StateError
 from mempo_env.questions.set import QuestionSet
@@ -97,6 +100,62 @@ def test_wrong_arguments_are_named(kwargs: dict[str, Any], words: str) -> None:
             wrong(objective=1)
 
 
+def test_the_manual_names_every_argument_with_its_default() -> None:
+    manual = (inspect.getdoc(SearchQAArrayEnv) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    about = dict(part.split(": ", 1) for part in re.split(r"^ {4}(?=\w)", manual, flags=re.MULTILINE)[1:])
+    arguments = inspect.signature(make_task).parameters
+    assert set(about) == {*arguments, "render_mode"}
+    for name, argument in arguments.items():
+        told = re.search(r"by default \"?(\w+)|(\w+)\"?,? \(?the default", about[name])
+        assert told is not None and (told[1] or told[2]) == str(argument.default).removesuffix(".0"), name
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"objectives": 3, "hops": 2}])
+def test_one_observation_and_one_mask_are_cut_like_many(kwargs: dict[str, Any]) -> None:
+    envs = gym.make_vec(ID, num_envs=3, questions=60, **kwargs)
+    layout = envs.unwrapped.layout  # type: ignore[attr-defined]
+    obs, infos = envs.reset(seed=0)
+    envs.action_space.seed(0)
+    for _ in range(3):
+        obs, _, _, _, infos = envs.step(envs.action_space.sample())
+        mask = infos["action_mask"]
+        for i in range(3):
+            for parts, part in (
+                (layout.split(obs), layout.split(obs[i])),
+                (layout.split_mask(mask), layout.split_mask(mask[i])),
+            ):
+                assert all(np.array_equal(many[i], one) for many, one in zip(parts, part, strict=True))
+    none = layout.split(obs[:0])
+    assert none.matches_BVN5.shape == (0, layout.view, layout.objectives, 5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(KWARGS, SEEDS)
+def test_actions_sampled_under_the_mask_are_those_it_allows(kwargs: dict[str, Any], seed: int) -> None:
+    env, many = make(**kwargs), gym.make_vec(ID, num_envs=2, questions=60, **kwargs)
+    _, info = env.reset(seed=seed)
+    _, infos = many.reset(seed=[seed, seed + 1])
+    env.action_space.seed(seed)
+    many.single_action_space.seed(seed)
+    starts = np.cumsum([0, *env.layout.nvec[:-1]])
+    over = False
+    while not over:
+        action = env.action_space.sample(mask=env.layout.sample_mask(info["action_mask"]))
+        masks = [env.layout.sample_mask(mask) for mask in infos["action_mask"]]
+        actions = np.stack([many.single_action_space.sample(mask=mask) for mask in masks])
+        assert np.array(info["action_mask"])[starts + action].all()
+        assert np.take_along_axis(infos["action_mask"], starts + actions, axis=1).all()
+        _, _, terminated, truncated, info = env.step(action)
+        _, _, _, _, infos = many.step(actions)
+        over = terminated or truncated
+
+
+@pytest.mark.parametrize("shape", [(35,), (2, 36), ()])
+def test_what_is_not_one_mask_of_the_layout_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"one mask, of shape (36,), got shape {shape}")):
+        Layout().sample_mask(np.ones(shape))
+
+
 def test_a_step_needs_an_episode_and_a_right_action() -> None:
     env = make()
     with pytest.raises(gym.error.ResetNeeded):
@@ -169,27 +228,27 @@ def test_a_whole_episode_by_hand() -> None:
     obs, info = env.reset(options={"question_id": "toy-0-1-0"})
     subject = info["segments"][1].text.split()[-1].rstrip("?")
     layout = env.layout
-    slots, matches, entities, budget = layout.split(obs[None])
-    assert slots.sum() == matches.sum() == 0 and budget[0].tolist() == [1, 0, 0, 0]
-    assert entities[0, 0].tolist() == [1, 0, 0, 0, 0, 0] and entities[0, 1:].sum() == 0
+    slots, matches, entities, budget = layout.split(obs)
+    assert slots.sum() == matches.sum() == 0 and budget.tolist() == [1, 0, 0, 0]
+    assert entities[0].tolist() == [1, 0, 0, 0, 0, 0] and entities[1:].sum() == 0
 
     action = np.zeros(layout.decisions, np.int64)
     assert env.write(action) == f"<search>{subject}</search>"
     obs, _, _, _, info = env.step(action)
-    slots, matches, entities, budget = layout.split(obs[None])
-    assert slots[0].tolist() == [[1, 0]] * 5 + [[0, 0]] * 3
-    assert matches[0, :, 0].sum(axis=0).tolist() == [3, 3, 1, 0, 0]  # same subject, same relation, both
-    assert entities[0, 0].tolist() == [1, 0, 1, 0, 1, 1]
-    assert budget[0].tolist() == [np.float32(2 / 3), 0, 0, 1]
+    slots, matches, entities, budget = layout.split(obs)
+    assert slots.tolist() == [[1, 0]] * 5 + [[0, 0]] * 3
+    assert matches[:, 0].sum(axis=0).tolist() == [3, 3, 1, 0, 0]  # same subject, same relation, both
+    assert entities[0].tolist() == [1, 0, 1, 0, 1, 1]
+    assert budget.tolist() == [np.float32(2 / 3), 0, 0, 1]
 
-    gold = int(matches[0, :, 0, 2].argmax())
+    gold = int(matches[:, 0, 2].argmax())
     action[layout.keep][gold] = 1
     sentence = env.world.sentences[env.world.gold_Qh[0, 0]]
     assert env.write(action) == f"<mem> {sentence} </mem> <search>{subject}</search>"
     obs, *_ = env.step(action)
-    slots, _, _, budget = layout.split(obs[None])
-    assert slots[0].tolist() == [[1, 1]] + [[1, 0]] * 4 + [[0, 0]] * 3  # shown again, but not twice
-    assert budget[0].tolist() == [np.float32(1 / 3), 1, np.float32(1 / 3), 1]
+    slots, _, _, budget = layout.split(obs)
+    assert slots.tolist() == [[1, 1]] + [[1, 0]] * 4 + [[0, 0]] * 3  # shown again, but not twice
+    assert budget.tolist() == [np.float32(1 / 3), 1, np.float32(1 / 3), 1]
 
     action[layout.operation], action[layout.candidates] = 1, 0
     assert env.write(action).endswith(f"<answer>{env.text.questions.by_id('toy-0-1-0').answers[0]}</answer>")

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from mempo_benchmarks.credit import estimators
 from mempo_benchmarks.credit.batch import play_batch, sample_segments
-from mempo_benchmarks.credit.estimators import advantages, operations, replicas, rows, with_critic
+from mempo_benchmarks.credit.estimators import (
+    SHUFFLES,
+    advantages,
+    operations,
+    replicas,
+    rows,
+    shuffles,
+    with_critic,
+)
 from mempo_benchmarks.credit.measures import (
     Sample,
     bias_by_round,
@@ -17,6 +25,7 @@ from mempo_benchmarks.credit.measures import (
     noise,
     rank_correlations,
     rank_correlations_within,
+    rank_spreads,
     ranks,
     scales,
     sign_errors,
@@ -52,7 +61,7 @@ def covers(interval: Interval, value: float) -> bool:
 @settings(deadline=None)  # scipy is slow to load
 @given(st.lists(st.tuples(st.integers(-4, 4), st.integers(-4, 4)), min_size=2, max_size=40))
 def test_ranks_and_correlations_are_scipys(pairs: list[tuple[int, int]]) -> None:
-    stats = pytest.importorskip("scipy.stats")
+    stats = pytest.importorskip("scipy.stats", reason="scipy, of mempo[dev], is not installed")
     x, y = (np.array(values, float) for values in zip(*pairs, strict=True))
     assert ranks(x).tolist() == stats.rankdata(x).tolist()
     if np.ptp(x) and np.ptp(y):
@@ -150,6 +159,29 @@ def test_the_scale_leaves_out_what_measuring_adds() -> None:
     assert scales(sample(flat=np.ones(len(TRUTH))))[1] == 0.0
 
 
+def test_a_row_of_several_draws_is_the_mean_of_what_each_has_and_no_other_row_changes() -> None:
+    """Not what the mean of the draws has: that is less noisy than any of them."""
+    chance, rounds = np.random.default_rng(5), sorted(set(ROUND.tolist()))
+    draws = TRUTH[:, None] + 2 * chance.standard_normal((len(TRUTH), 5))
+    before, after = sample(0.1, last=TRUTH), sample(0.1, draws=draws, last=TRUTH)
+    alone = [sample(0.1, one=draw) for draw in draws.T]
+
+    def rows_of(measured: Sample) -> list[list[Interval]]:
+        rank, gain = rank_correlations(measured)
+        kinds = [rank, gain, rank_correlations_within(measured), sign_errors(measured)]
+        bias = bias_by_round(measured, rounds)
+        return [[*kind, *some] for *kind, some in zip(*kinds, bias, strict=True)]
+
+    (grpo, drawn, last), singles = rows_of(after), [rows_of(each)[1] for each in alone]
+    assert [grpo, last] == rows_of(before)
+    for i, interval in enumerate(drawn):
+        mean = float(np.mean([single[i].value for single in singles]))
+        assert interval.value == pytest.approx(mean) and covers(interval, mean)
+    ranked = [single[0].value for single in singles]
+    assert rank_spreads(after) == [None, pytest.approx(np.std(ranked, ddof=1)), None]
+    assert drawn[0].value < spearman(draws.mean(axis=1), TRUTH) - 0.1
+
+
 def test_noise_is_the_share_that_chance_has() -> None:
     chance = np.random.default_rng(6)
     own, copies = chance.standard_normal((400, 1)), 8
@@ -185,6 +217,14 @@ def test_the_gold_fact() -> None:
 # --- The estimators' own values -----------------------------------------------------------------------------
 
 TASK = Toy(objectives=2, facts=2, worlds=60, reward="em_mean")
+
+
+def test_shuffles_of_the_placebo_differ_and_the_first_is_the_row() -> None:
+    policy = wild(TASK.envs(1), seed=1, size=0.7)
+    batch = play_batch(TASK, policy, 4, 4, 0)
+    drawn = shuffles(policy, batch.rollouts)
+    assert np.array_equal(drawn["0"], advantages(policy, batch.rollouts)["placebo"])
+    assert len({a_BK.tobytes() for a_BK in drawn.values()}) == len(drawn) == SHUFFLES
 
 
 def test_what_is_proportional_within_a_question_ties() -> None:

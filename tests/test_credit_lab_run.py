@@ -19,12 +19,13 @@ from mempo_benchmarks.credit.measures import REFERENCE
 from mempo_benchmarks.credit.reading import LIMITS, number, reading
 from mempo_benchmarks.credit.report import lab_page, write_plot
 from mempo_benchmarks.credit.results import LEAST, Lab, Plan, Row, Stage
+from mempo_benchmarks.credit.stage import measure_stage
 from mempo_benchmarks.stats import Interval
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_trainers.config import Config
 from mempo_trainers.toy import Toy
-from train_help import mempo, train
+from train_help import mempo, train, wild
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -100,6 +101,48 @@ def test_the_terminal_says_why_there_is_a_dash(
     assert "What to make of it" in out and str(done / "lab.html") in out
     assert max(map(len, out.splitlines())) <= 120
     assert "\x1b" not in out
+
+
+def test_nothing_of_the_tables_is_cut_off(
+    done: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["credit", "lab", *told(runs), *SMALL, "--out", str(done)]) == 0
+    out, stage = capsys.readouterr().out, read(done).stages[0]
+    assert "…" not in out
+    gold = next(row for row in stage.rows if row.name == "mempo").gold
+    assert gold is not None and f"{number(gold.low or 0, 3, '+')} to {number(gold.high or 0, 3, '+')}" in out
+
+
+def test_a_lab_of_few_questions_says_what_that_means(
+    done: Path, runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["credit", "lab", *told(runs), *SMALL, "--out", str(done)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("(fewer than 12 questions: the intervals are too narrow)") >= 1
+    assert out.count("The operations are of 4 questions: below 12 the intervals are too narrow") == 2
+    stage = planted().stages[0]
+    enough = msgspec.structs.replace(stage, question=list(range(12)))
+    few = msgspec.structs.replace(stage, question=list(range(11)))
+    assert "below 12" in sentences(Lab(format=1, plan=Plan(), stages=[few]))
+    assert "below 12" not in sentences(Lab(format=1, plan=Plan(), stages=[enough]))
+
+
+def test_the_placebo_is_the_mean_of_its_shuffles(done: Path) -> None:
+    taught, mastered = read(done).stages
+    assert [row.name for row in taught.rows if row.spread is not None] == ["placebo"]
+    assert all(row.spread is None for row in mastered.rows)  # nothing is correlated with that truth
+    assert "mean of shuffles whose sd is" in " ".join(reading(read(done))[0][1])
+
+
+def test_where_no_operation_makes_a_difference_there_is_no_scale() -> None:
+    """Searches that show random articles: nobody ever finds an answer, and every truth is 0."""
+    task = Toy(objectives=1, retriever_noise=1.0, reward="em_mean")
+    policy = wild(task.envs(1), seed=0, size=0.5)
+    stage = measure_stage(Plan(questions=3, rollouts=3, forks=8), task, policy, "x", "", "")
+    assert set(stage.truth) == {0.0} and stage.signal == 0.0
+    for row in stage.rows:
+        assert row.bias == [None] * len(stage.rounds) and row.gold is row.kept is row.dropped is None
+        assert row.wrong is row.rank is None
 
 
 def test_the_plot_is_drawn(done: Path) -> None:
@@ -198,6 +241,14 @@ def test_where_nothing_can_be_written_nothing_is_measured(
     assert main(["credit", "lab", *told(runs), *SMALL, "--out", str(tmp_path / "file" / "lab")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and str(tmp_path / "file") in err
+    # nor where something lies in the place of a result
+    for name in ("lab.json", "lab.html", "lab.png"):
+        (tmp_path / name / name).mkdir(parents=True)
+        assert main(["credit", "lab", *told(runs), *SMALL, "--out", str(tmp_path / name)]) == 2
+        assert f"{name}: wanted a place for a file" in capsys.readouterr().err
+        assert main(["credit", "lab", *SMALL, "--out", str(tmp_path / name)]) == 2  # before any training
+        assert "wanted a place for a file" in capsys.readouterr().err
+        assert [path.name for path in (tmp_path / name).iterdir()] == [name]
     # and a run that is none, after one that is, is found before the first one's forks are played
     out = tmp_path / "lab"
     assert main(["credit", "lab", *told([runs[0], tmp_path]), *SMALL, "--out", str(out)]) == 2
@@ -309,7 +360,7 @@ def test_numbers_have_a_true_minus_and_no_signed_zero() -> None:
 
 
 def test_the_plot_of_a_lab_without_correlations_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs mempo[bench]")
     assert write_plot(planted(reliability=0.1), tmp_path / "plot.png")
 
 

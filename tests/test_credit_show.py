@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from browser import DESKTOP, PHONE, contrasts, overflow, page_at
+from mempo_benchmarks.credit import show
 from mempo_benchmarks.credit.batch import play_batch, sample_segments, states_of
 from mempo_benchmarks.credit.estimators import rows
 from mempo_benchmarks.credit.report import show_page
 from mempo_benchmarks.credit.show import told, toy_strips
 from mempo_benchmarks.credit.strip_text import render
-from mempo_benchmarks.credit.strips import Decision, Strips, against, sizes
+from mempo_benchmarks.credit.strips import Decision, Strips, against, settled, sizes
 from mempo_env.arrays.observe import View
 from mempo_env.arrays.text import write
 from mempo_env.cli import main
@@ -55,7 +56,6 @@ def by_hand(**changes: Any) -> Strips:
 
 
 def lines(strips: Strips, reference: str = "a", width: int = 100) -> list[str]:
-    pytest.importorskip("rich")
     return [line.plain for line in render(strips, reference, width)]
 
 
@@ -137,6 +137,28 @@ def test_disagreement_is_of_signs_and_zero_takes_no_side() -> None:
     assert {name for name, flags in against(by_hand(), "b").items() if flags.any()} == {"a"}
 
 
+def test_rounding_takes_no_side() -> None:
+    """1e-9 beside 1 is what float32 leaves of 0; beside 1e-8 it is a value."""
+    strips = by_hand(rows={"a": (1.0,) * 5, "b": (-1e-9, 1.0, 0.5, -1e-5, 0.0), "c": (-1e-9, 1e-8, 0, 0, 0)})
+    found = {name: flags.tolist() for name, flags in against(strips, "a").items()}
+    assert found["b"] == [False, False, False, True, False]
+    assert found["c"] == [True, False, False, False, False]
+    assert sizes(strips.rows["b"])[0] == 0.0 and sizes(strips.rows["c"])[0] == -0.1
+    assert any(line.startswith("b | . +9 +5 |-0!") for line in lines(strips))
+    assert settled([]).tolist() == [] and settled([0.0, 0.0]).tolist() == [0.0, 0.0]
+
+
+def test_a_reference_that_takes_no_side_is_told_in_a_line() -> None:
+    shown = lines(by_hand(), "c")
+    assert shown[-1] == (
+        "c takes no side in this rollout: it gives 0 to every decision, as where all rollouts of a group are "
+        "paid alike; take another --reference: a"
+    )
+    assert not any(line.startswith("Signs against") or " of 5" in line for line in shown)
+    silent = by_hand(rows={"a": (0.0,) * 5, "b": (0.0,) * 5})
+    assert lines(silent)[-1].endswith("it gives 0 to every decision, as all others do")
+
+
 def test_sizes_are_of_the_greatest_of_the_row() -> None:
     assert sizes((1.0, -2.0, 0.0)) == [0.5, -1.0, 0.0]
     assert sizes((0.0, 0.0)) == [0.0, 0.0] and sizes(()) == []
@@ -180,17 +202,48 @@ def test_strips_can_be_read_without_colours() -> None:
 @pytest.mark.parametrize("width", [20, 40, 61, 120])
 def test_strips_fit_the_width_and_lose_nothing(run: Path, width: int) -> None:
     strips = toy_strips(*restore(run), reference="grpo", name="x")
-    shown = [line for line in lines(strips, "grpo", width) if "|" in line]
+    shown = [line for line in lines(strips, "grpo", width) if "|" in line and "|r" not in line]
     margin = max(map(len, strips.rows)) + 1
     assert max(map(len, shown)) <= max(width, margin + 4)
-    for name, values in strips.rows.items():
+
+    def cells(name: str) -> list[str]:
         mine = [line[margin:] for line in shown if line[:margin].strip() == name]
-        cells = [part[i] for line in mine for part in line.split("|")[1:] for i in range(0, len(part), 3)]
-        middle = [
-            part[i + 1] for line in mine for part in line.split("|")[1:] for i in range(0, len(part), 3)
-        ]
-        signs = ["." if dot == "." else cell for cell, dot in zip(cells, middle, strict=True)]
-        assert signs == ["+" if value > 0 else "-" if value < 0 else "." for value in values]
+        parts = [part for line in mine for part in line.split("|")[1:]]
+        return [part[i : i + 3].strip() for part in parts for i in range(0, len(part), 3)]
+
+    unnamed = cells("")
+    numbers = [int(cell) for cell in unnamed if cell.isdigit()]
+    roles = [cell for cell in unnamed if cell in ("m", "t", "c", "a")]
+    assert numbers[0] == 1 and numbers == sorted(set(numbers)) and len(numbers) < len(strips.decisions)
+    stands = np.searchsorted(numbers, np.arange(1, len(strips.decisions) + 1), side="right") - 1
+    assert [roles[i] for i in stands] == [decision.role[0] for decision in strips.decisions]
+    for name, values in strips.rows.items():
+        signs = [cell[0] for cell in cells(name)]
+        wanted = ["+" if value > 0 else "-" if value < 0 else "." for value in values]
+        assert [signs[i] for i in stands] == wanted, name
+
+
+def test_decisions_to_which_all_say_the_same_share_a_column() -> None:
+    roles = ["mem", "mem", "mem", "mem", "call"]
+    decisions = tuple(Decision(f"d{i}", role, 1) for i, role in enumerate(roles))
+    values = {"a": (1.0,) * 5, "b": (0.5, 0.5, 0.25, 0.25, 0.25)}
+    shown = [line for line in lines(by_hand(decisions=decisions, rows=values)) if "|" in line]
+    assert [line.rstrip() for line in shown] == [
+        "  |round 1",
+        "  | 1  3  5",
+        "  | m  m  c",
+        "a |+9 +9 +9",
+        "b |+9 +5 +5",
+    ]
+    apart = by_hand(decisions=tuple(msgspec.structs.replace(d, round=i) for i, d in enumerate(decisions)))
+    assert any(line.startswith("  | 1 | 2 | 3 | 4 | 5") for line in lines(apart))
+
+
+def test_numbers_of_a_thousand_decisions_stand_apart() -> None:
+    decisions = tuple(Decision(f"w{i}", "think", 1) for i in range(1200))
+    strips = by_hand(decisions=decisions, rows={"a": tuple(np.linspace(-1, 1, 1200).tolist())})
+    heads = [line.split("|")[1].split() for line in lines(strips) if re.match(r"  \| *\d[ \d]*$", line)]
+    assert [int(number) for head in heads for number in head] == [*range(1, 1201)]
 
 
 def test_a_rollout_that_ends_within_hundreds_of_tokens_is_shown() -> None:
@@ -226,6 +279,45 @@ def test_misuse_is_one_line(
     assert main(["credit", "show", str(run), *args]) == 2
     out, err = capsys.readouterr()
     assert message in err and err.count("\n") == 1 and not out
+
+
+def test_tied_groups_are_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four objectives, all of which must be right: an untrained policy never is paid."""
+    train(tmp_path / "run", Toy(objectives=4, worlds=60), msgspec.structs.replace(CONFIG, steps=1))
+    assert main(["credit", "show", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "grpo takes no side in this rollout" in out and "--reference: mempo" in out.replace("\n", " ")
+    assert main(["credit", "show", str(tmp_path / "run"), "--reference", "mempo"]) == 0
+    assert "Signs against mempo" in capsys.readouterr().out
+
+
+def test_where_no_page_can_be_written_nothing_is_played(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(*_: Any, **__: Any) -> Strips:
+        raise AssertionError("played")
+
+    monkeypatch.setattr(show, "toy_strips", never)
+    (tmp_path / "file").write_text("a file")
+    for place in (tmp_path / "file" / "show.html", tmp_path, Path("/dev/null")):
+        assert main(["credit", "show", str(run), "--html", str(place)]) == 2
+        out, err = capsys.readouterr()
+        assert not out and err.count("\n") == 1
+        assert str(place) in err or f"{place.parent}: File exists" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_run_of_another_loop_is_told_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("stable_baselines3", reason="needs mempo[sb3]")
+    assert main(["train", "sb3", "--steps", "1", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    for command in (["show", str(tmp_path / "run")], ["lab", "--run", str(tmp_path / "run"), "--out", "x"]):
+        assert main(["credit", *command]) == 2
+        out, err = capsys.readouterr()
+        assert not out and "wanted a run of `mempo train toy`, got one of `mempo train sb3`" in err
+    assert not Path("x").exists()
 
 
 def test_a_folder_that_is_no_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -302,6 +394,18 @@ def test_the_page_marks_what_is_against_the_reference_that_is_chosen(
         assert marks(page, "a") == [3] and marks(page, "b") == []
         told_ = page.locator(".counts tr", has_text="a").first.inner_text()
         assert "1 of 5" in told_ and "decision 4 (+0.50, b −1.00)" in told_
+
+
+def test_the_page_says_where_the_reference_takes_no_side(browser: Browser, tmp_path: Path) -> None:
+    rows_ = {**by_hand().rows, "d": (-1e-9, 1.0, 1.0, 1.0, 1.0)}
+    with open_hand(browser, tmp_path, by_hand(rows=rows_)) as page:
+        page.wait_for_selector(".strips td")
+        assert marks(page, "d") == []  # rounding is no side
+        page.get_by_label("reference", exact=True).select_option("c")
+        assert "c takes no side in this rollout" in page.locator("main").inner_text()
+        assert page.locator(".counts").count() == 0
+        page.get_by_label("reference", exact=True).select_option("a")
+        assert page.locator(".counts tr").count() == 3
 
 
 def test_the_page_is_walked_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def test_hotpotqa_of_hugging_face(tmp_path: Path) -> None:
 
 
 def test_hotpotqa_in_parquet_with_lists_whose_truth_value_is_asked(tmp_path: Path) -> None:
-    table = pytest.importorskip("pyarrow").Table.from_pylist([huggingface_row()])
+    table = pytest.importorskip("pyarrow", reason="needs mempo[data]").Table.from_pylist([huggingface_row()])
     path = tmp_path / "a.parquet"
-    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    pytest.importorskip("pyarrow.parquet", reason="needs mempo[data]").write_table(table, path)
     _, questions = run(tmp_path, "hotpotqa", path)
     check_hotpot(questions, tmp_path / "out")
 

@@ -29,7 +29,7 @@ def real(name: str) -> Path:
 def raw(path: Path) -> list[Any]:
     """The rows of a sample, read with the standard library (parquet: pandas' own way, over pyarrow)."""
     if path.suffix == ".parquet":
-        pyarrow = pytest.importorskip("pyarrow.parquet")
+        pyarrow = pytest.importorskip("pyarrow.parquet", reason="needs mempo[data]")
         table = pyarrow.read_table(path)
         return [
             dict(zip(table.column_names, row, strict=True))

@@ -29,7 +29,7 @@ SAMPLES = {
 @pytest.mark.parametrize("successes, n", [(0, 10), (1, 10), (5, 10), (10, 10), (263, 400), (0, 1), (1, 1)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_wilson_is_scipys(successes: int, n: int, level: float) -> None:
-    scipy_stats = pytest.importorskip("scipy.stats")
+    scipy_stats = pytest.importorskip("scipy.stats", reason="scipy, of mempo[dev], is not installed")
     reference = scipy_stats.binomtest(successes, n).proportion_ci(level, method="wilson")
     assert wilson(successes, n, level) == Interval(
         successes / n, pytest.approx(reference.low, abs=1e-12), pytest.approx(reference.high, abs=1e-12)
@@ -53,7 +53,7 @@ def test_wilson_refuses_what_is_no_share(successes: int, n: int) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_bca_is_scipys_up_to_chance(name: str, level: float) -> None:
-    scipy_stats = pytest.importorskip("scipy.stats")
+    scipy_stats = pytest.importorskip("scipy.stats", reason="scipy, of mempo[dev], is not installed")
     values = SAMPLES[name]
     ours = mean_interval(values, level, resamples=40_000, seed=1)
     reference = scipy_stats.bootstrap(

@@ -295,9 +295,9 @@ class _Until:
     def __init__(self, run: Run, last: int) -> None:
         self.run, self.last, self.log = run, last, run.log
 
-    def steps(self, policy: Any, total: int, every: int) -> Any:
+    def steps(self, policy: Any, total: int, every: int, label: str = "training") -> Any:
         """The steps up to the last one."""
-        for step in self.run.steps(policy, total, every):
+        for step in self.run.steps(policy, total, every, label):
             yield step
             if step == self.last:
                 return

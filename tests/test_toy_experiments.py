@@ -94,8 +94,9 @@ def test_an_unfinished_arm_is_named(swept: Path) -> None:
 
 def test_plots_are_drawn(swept: Path, tmp_path: Path) -> None:
     groups = by_group([learned(small(name), swept) for name in ("mempo", "grpo")])
-    for draw in (curves, dots):
-        draw(groups, tmp_path / "plot.png")
+    panels = {name: {result.arm.name: result for result in group} for name, group in groups.items()}
+    for draw in (lambda file: curves(panels, file), lambda file: dots(groups, file)):
+        draw(tmp_path / "plot.png")
         assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -20,9 +20,8 @@ from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.questions.world import synthetic
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.tiny_lm import TinyLM
-from mempo_trainers.run import CHECKPOINT, METRICS, SETTINGS
+from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS
 from mempo_trainers.sft import SftConfig
-from mempo_trainers.toy import RESULT
 from mempo_trainers.toy_text import (
     CONFIG,
     POLICY,
@@ -246,6 +245,14 @@ def test_killed_in_warm_start_and_training_it_goes_on_bit_for_bit(whole: Path, t
     code, error = ended(start())
     assert code == 0, error
     assert_same(run, whole)
+
+
+def test_it_goes_on_to_more_steps_from_the_same_warm_start(whole: Path, tmp_path: Path) -> None:
+    train(SMALL, msgspec.structs.replace(LEARN, steps=3), tmp_path / "run", board=False)
+    warm = (tmp_path / "run" / WARM / CHECKPOINT).stat().st_mtime_ns
+    train(SMALL, LEARN, tmp_path / "run", board=False)
+    assert (tmp_path / "run" / WARM / CHECKPOINT).stat().st_mtime_ns == warm
+    assert_same(tmp_path / "run", whole)
 
 
 def test_a_run_that_is_done_is_left_as_it_is(whole: Path) -> None:

@@ -64,7 +64,9 @@ def test_a_step_of_nothing_but_masked_rollouts_says_no_number(whole: Rollouts, t
 
 
 def test_tensorboard_reads_what_is_in_the_rows(tmp_path: Path) -> None:
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs mempo[tensorboard]"
+    )
     for steps in (2, 3):  # two processes, a file each
         with Run(tmp_path / "run", {"config": {"steps": steps}}, tensorboard=True) as run:
             for step in run.steps(TASK.make_policy(Config()), steps, 1):

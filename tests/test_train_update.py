@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +342,41 @@ def test_a_loss_that_is_no_number_takes_no_step(
     train(tmp_path / "short", config=msgspec.structs.replace(config, steps=2), policy=fresh)
     for name, weight in fresh.heads.state_dict().items():
         assert torch.equal(weight, policy.heads.state_dict()[name]), name
+
+
+# --- Of a wrong shape --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda advantages_BK: advantages_BK[:-1],
+        lambda advantages_BK: advantages_BK[:, :-1],
+        lambda advantages_BK: advantages_BK[:, 0],
+        lambda advantages_BK: advantages_BK.T,
+        lambda advantages_BK: advantages_BK.astype(str),
+        lambda advantages_BK: None,
+    ],
+)
+def test_advantages_that_are_not_one_a_token_are_refused(wrong: Any, batch: Any) -> None:
+    policy, rollouts, advantages_BK = batch
+    before = copy.deepcopy(policy.state_dict())
+    shape = re.escape(str(rollouts.data.roles_BK.shape))
+    with pytest.raises(ConfigError, match=rf"advantages: wanted numbers \(segments, tokens\) = {shape}, got"):
+        update(policy, rollouts, wrong(advantages_BK), Config(), 1)
+    for name, weight in policy.heads.state_dict().items():
+        assert torch.equal(weight, before["heads"][name])
+
+
+def test_responses_of_other_rollouts_are_refused(batch: Any) -> None:
+    policy, rollouts, advantages_BK = batch
+    fewer = rollouts.responses.take(np.arange(len(advantages_BK) - 1))
+    with pytest.raises(ConfigError, match=r"responses: wanted numbers \(segments, tokens\)"):
+        update(policy, msgspec.structs.replace(rollouts, responses=fewer), advantages_BK, Config(), 1)
+
+
+def test_rollouts_of_another_task_are_refused(batch: Any) -> None:
+    _, rollouts, advantages_BK = batch
+    other = Toy(objectives=1).make_policy(Config())
+    with pytest.raises(ConfigError, match=r"observations: wanted rows of .*, as for the task of this policy"):
+        update(other, rollouts, advantages_BK, Config(), 1)

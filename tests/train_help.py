@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Policy, Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import Run
+from mempo_trainers.run import CHECKPOINT, Run
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw, draw_questions
 
@@ -27,6 +28,10 @@ MEMPO = (sys.executable, "-c", "from mempo_env.cli import main; raise SystemExit
 
 TASK = Toy(objectives=2, worlds=60)
 CONFIG = Config(steps=6, questions=3, rollouts=4, checkpoint_every=2)
+
+
+COMMAND = ("train", "toy", "--objectives", "1", "--steps", "5", "--questions", "2", "--rollouts", "2")
+"""A short run; the fixture `toy_run` is what it leaves."""
 
 
 def wild(
@@ -96,3 +101,22 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Exit code and standard error."""
     _, err = process.communicate(timeout=300)
     return process.returncode, err
+
+
+def copied(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder / "copy"))
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(out / CHECKPOINT, weights_only=True)["policy"]
+    adam = state["optimizer"]["state"]
+    return {**state["heads"], **{f"{i}.{name}": adam[i][name] for i in adam for name in adam[i]}}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Equal metrics, weights and states of the optimiser, bit for bit."""
+    assert metrics(one) == metrics(other)
+    here, there = weights(one), weights(other)
+    assert here.keys() == there.keys()
+    for name, value in here.items():
+        assert torch.equal(value, there[name]), name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -217,11 +217,16 @@ def report_page(comparison: Comparison, folder: Path) -> str:
         **{name: getattr(comparison, name) for name in ("differing", "arms", "pairs", "front", "baseline")},
     }
     names = dict.fromkeys(Path(plan.dataset).name for _, plan in comparison.runs)
+    return page(f"Memory agents on {', '.join(names)}", "", _part("report.js"), data)
+
+
+def page(title: str, style: str, script: str, data: Mapping[str, Any]) -> str:
+    """A document in the look of the reports: a style and a script of its own after what all of them share."""
     return document(
         _part("report.html"),
-        title=f"Memory agents on {', '.join(names)}",
-        style=resource("base.css") + _part("report.css"),
-        script=resource("parts.js") + _part("charts.js") + _part("report.js"),
+        title=title,
+        style=resource("base.css") + _part("report.css") + style,
+        script=resource("parts.js") + _part("charts.js") + _part("boxes.js") + script,
         data=msgspec.json.encode(data),
     )
 

@@ -16,9 +16,7 @@ from mempo_env.arrays.text import read, write
 from mempo_env.arrays.world import FACT_WORDS
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError
-from mempo_env.rewards import RewardConfig
-from mempo_env.settings import by_keyword
-from mempo_env.types import Episode, Split
+from mempo_env.types import Episode
 
 ArrayStep: TypeAlias = tuple[Floats32, float, bool, bool, dict[str, Any]]
 
@@ -71,22 +69,24 @@ class SearchQAArrayEnv(gym.Env[Floats32, Ints]):
     ## Information
 
     That of the text environment, and `action_mask`: for every choice of every decision, one after another,
-    whether it is valid and can be of use. (Which facts fit into memory together no such mask can say.)
+    whether it is valid and can be of use; `layout.sample_mask` makes of it what `action_space.sample` wants
+    as its mask. (Which facts fit into memory together no such mask can say.)
 
     ## Arguments
 
     Args:
-        objectives: Questions in one episode, at least 1.
-        hops: Facts that a question must combine.
-        capacity: Facts that fit into the memory; None: hops x objectives + 2.
-        facts: Facts in an article, 1 to 19.
-        questions: Questions in the world, at least 10; 60 % train, 20 % dev, 20 % test.
-        world_seed: Of the world; equal seeds make equal worlds.
-        split: "train", "dev" or "test"; no name is in two of them.
-        max_rounds: Rounds allowed; None: the larger of 4 and 2 x objectives x hops.
-        reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
-        retriever_noise: Probability with which a search shows a random article instead, of the whole world:
-            of the other splits, too. With noise what is tested on is therefore not unseen, only unasked.
+        objectives: Questions in one episode, at least 1; by default 1.
+        hops: Facts that a question must combine; by default 1.
+        capacity: Facts that fit into the memory; None, the default: hops x objectives + 2.
+        facts: Facts in an article, 1 to 19; by default 5.
+        questions: Questions in the world, at least 10, by default 1000; 60 % train, 20 % dev, 20 % test.
+        world_seed: Of the world, by default 0; equal seeds make equal worlds.
+        split: "train" (the default), "dev" or "test"; no name is in two of them.
+        max_rounds: Rounds allowed; None, the default: the larger of 4 and 2 x objectives x hops.
+        reward: Name of a preset in `mempo_env.rewards.PRESETS`, by default "mempo", or a RewardConfig.
+        retriever_noise: Probability, by default 0, with which a search shows a random article instead, of the
+            whole world: of the other splits, too. With noise what is tested on is therefore not unseen, only
+            unasked.
         render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
 
     ## Version History
@@ -96,46 +96,20 @@ class SearchQAArrayEnv(gym.Env[Floats32, Ints]):
 
     metadata = SearchQAEnv.metadata
 
-    @by_keyword
-    def __init__(
-        self,
-        *,
-        objectives: int = 1,
-        hops: int = 1,
-        capacity: int | None = None,
-        facts: int = 5,
-        questions: int = 1000,
-        world_seed: int = 0,
-        split: Split = "train",
-        max_rounds: int | None = None,
-        reward: str | RewardConfig = "mempo",
-        retriever_noise: float = 0.0,
-        render_mode: Literal["ansi", "html"] | None = None,
-    ) -> None:
-        self.task = make_task(
-            objectives=objectives,
-            hops=hops,
-            capacity=capacity,
-            facts=facts,
-            questions=questions,
-            world_seed=world_seed,
-            split=split,
-            max_rounds=max_rounds,
-            reward=reward,
-            retriever_noise=retriever_noise,
-        )
+    def __init__(self, *, render_mode: Literal["ansi", "html"] | None = None, **kwargs: Any) -> None:
+        self.task = make_task(**kwargs)
         self.world, self.layout = self.task.world, self.task.layout
         self.text = SearchQAEnv(
             self.world.questions,
             corpus=self.world.corpus,
             retriever=self.world.retriever,
-            split=split,
-            objectives=objectives,
+            split=self.task.split,
+            objectives=self.layout.objectives,
             top_k=1,
             max_rounds=self.task.max_rounds,
-            reward=reward,
+            reward=self.task.reward,
             max_memory_tokens=FACT_WORDS * self.layout.capacity,
-            retriever_noise=retriever_noise,
+            retriever_noise=self.task.retriever_noise,
             render_mode=render_mode,
         )
         self.render_mode = render_mode

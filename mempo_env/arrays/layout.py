@@ -152,22 +152,41 @@ class Layout(Struct, frozen=True):
         return MultiDiscrete(np.array(self.nvec))
 
     def split(self, obs_BD: Any) -> Features:
-        """Cut flat observations into their parts: views of numpy arrays or torch tensors."""
-        n, v, e = self.objectives, self.view, self.entities
+        """Cut flat observations into their parts: views of numpy arrays or torch tensors.
+
+        A single observation (D,) gives parts without the axis B.
+        """
+        n, v, e, many = self.objectives, self.view, self.entities, obs_BD.shape[:-1]
         slots, matches, entities = 2 * v, 2 * v + 5 * v * n, 2 * v + 5 * v * n + 6 * e
         return Features(
-            obs_BD[:, :slots].reshape(-1, v, 2),
-            obs_BD[:, slots:matches].reshape(-1, v, n, 5),
-            obs_BD[:, matches:entities].reshape(-1, e, 6),
-            obs_BD[:, entities:],
+            obs_BD[..., :slots].reshape(*many, v, 2),
+            obs_BD[..., slots:matches].reshape(*many, v, n, 5),
+            obs_BD[..., matches:entities].reshape(*many, e, 6),
+            obs_BD[..., entities:],
         )
 
     def split_mask(self, mask_BA: Any) -> Masks:
-        """Cut flat masks into their parts: views of numpy arrays or torch tensors."""
-        n, v, e = self.objectives, self.view, self.entities
+        """Cut flat masks into their parts: views of numpy arrays or torch tensors.
+
+        A single mask (A,) gives parts without the axis B; that of `info`, a tuple, must be an array first.
+        """
+        n, v, e, many = self.objectives, self.view, self.entities, mask_BA.shape[:-1]
         return Masks(
-            mask_BA[:, : 2 * v].reshape(-1, v, 2),
-            mask_BA[:, 2 * v : 2 * v + 2],
-            mask_BA[:, 2 * v + 2 : 2 * v + 2 + e],
-            mask_BA[:, 2 * v + 2 + e :].reshape(-1, n, v + 1),
+            mask_BA[..., : 2 * v].reshape(*many, v, 2),
+            mask_BA[..., 2 * v : 2 * v + 2],
+            mask_BA[..., 2 * v + 2 : 2 * v + 2 + e],
+            mask_BA[..., 2 * v + 2 + e :].reshape(*many, n, v + 1),
         )
+
+    def sample_mask(self, mask_A: Any) -> tuple[Any, ...]:
+        """The mask of one environment as `action_space.sample` wants it: an array (int8) for each decision.
+
+        Raises:
+            ConfigError: if it is no mask of this layout, or those of several environments.
+        """
+        mask_A = np.asarray(mask_A, np.int8)
+        if mask_A.shape != (self.choices,):
+            raise ConfigError(
+                f"sample_mask: wanted one mask, of shape ({self.choices},), got shape {mask_A.shape}"
+            )
+        return tuple(np.split(mask_A, np.cumsum(self.nvec)[:-1]))

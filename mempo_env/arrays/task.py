@@ -12,6 +12,7 @@ from mempo_env.arrays.world import World, make_world
 from mempo_env.errors import ConfigError
 from mempo_env.rewards import RewardConfig
 from mempo_env.settings import by_keyword
+from mempo_env.types import Split
 
 
 class Task(Struct, frozen=True, eq=False):
@@ -19,7 +20,7 @@ class Task(Struct, frozen=True, eq=False):
 
     world: World
     layout: Layout
-    split: str
+    split: Split
     max_rounds: int
     reward: RewardConfig
     retriever_noise: float
@@ -34,12 +35,12 @@ def make_task(
     facts: int = 5,
     questions: int = 1000,
     world_seed: int = 0,
-    split: str = "train",
+    split: Split = "train",
     max_rounds: int | None = None,
     reward: str | RewardConfig = "mempo",
     retriever_noise: float = 0.0,
 ) -> Task:
-    """Check the arguments and make the world."""
+    """Check the arguments and make the world; `SearchQAArrayEnv` says what each is."""
     world = make_world(ToySpec(questions, facts, hops, world_seed))
     needed = at_least_one("objectives", objectives) * hops
     available = len(world.questions.split(split))

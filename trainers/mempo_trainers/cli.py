@@ -19,7 +19,7 @@ _TASK, _CREDIT, _SIZE = "Task", "Credit and loss", "Budget"
 
 @app.callback()
 def train() -> None:
-    """Teach a policy by GRPO or PPO."""
+    """Teach a policy by GRPO or PPO; `mempo train compare` puts runs side by side."""
 
 
 @app.command()
@@ -80,7 +80,7 @@ def toy(
     """Train a policy of a few hundred numbers on the array face; the defaults take half a minute.
 
     With --policy tiny_lm, train a language model of 400,000 parameters on the text face, which first imitates
-    a scripted expert; the defaults take some minutes on one core.
+    a scripted expert; the defaults take five minutes of one core.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     typer.echo(f"{out}: {_taught(given)}")

@@ -104,62 +104,62 @@ def _gather(
     em_N: NDArray[np.float64],
 ) -> Rollouts:
     """Put rounds in the order of their rollouts, and read off what credit is computed from."""
-    rollout = np.concatenate([r.rollout_b for r in rounds])
     number = np.concatenate([np.full(len(r.rollout_b), t) for t, r in enumerate(rounds, 1)])
-    order = np.lexsort((number, rollout))
-
-    def all_of(name: str) -> NDArray[Any]:
-        joined: NDArray[Any] = np.concatenate([getattr(r, name) for r in rounds])[order]
-        return joined
-
-    rollout, number = rollout[order], number[order]
-    contexts = ArrayContexts(
-        np.concatenate([r.contexts.observation_BD for r in rounds])[order],
-        np.concatenate([r.contexts.mask_BA for r in rounds])[order],
-    )
-    tokens, roles, logprobs = (
-        np.concatenate([getattr(r.responses, name) for r in rounds])[order]
-        for name in ("tokens_BK", "roles_BK", "logprobs_BK")
-    )
-    asked = envs.asked_Nn[rollout]
-    entry, used = _entries(envs, tokens, all_of("view_bV"), all_of("memory_before_bc"), rollout)
+    order = np.lexsort((number, np.concatenate([r.rollout_b for r in rounds])))
+    played, number = _join(rounds, order), number[order]
+    rollout, tokens = played.rollout_b, played.responses.tokens_BK
+    entry, used = _entries(envs, tokens, played.view_bV, played.memory_before_bc, rollout)
     data = Trajectories(
         question_N=question_N.astype(np.int64),
         outcome_N=outcome_N,
-        shaping_N=np.bincount(rollout, all_of("shaping_b"), len(outcome_N)).astype(np.float64),
+        shaping_N=np.bincount(rollout, played.shaping_b, len(outcome_N)).astype(np.float64),
         masked_N=np.zeros(len(outcome_N), bool),
         rollout_R=rollout,
         number_R=number,
         round_B=np.arange(len(rollout)),
-        roles_BK=roles,
-        reward_R=all_of("reward_b"),
-        found_R=all_of("found_b"),
-        recall_R=all_of("recall_b"),
-        state_R=_states(envs, contexts.observation_BD, question_N[rollout]),
-        logprobs_BK=logprobs.astype(np.float64),
+        roles_BK=played.responses.roles_BK,
+        reward_R=played.reward_b,
+        found_R=played.found_b,
+        recall_R=played.recall_b,
+        state_R=_states(envs, played.contexts.observation_BD, question_N[rollout]),
+        logprobs_BK=played.responses.logprobs_BK.astype(np.float64),
         entry_BK=entry,
         used_UC=used,
     )
-    kept = (all_of("memory_bc") >= 0).sum(1)
+    asked = envs.asked_Nn[rollout]
     return Rollouts(
         data=data,
-        contexts=contexts,
-        responses=Responses(tokens, roles, logprobs),
-        memory_views=FactViews(envs.world, asked, all_of("memory_bc")),
-        history_views=FactViews(envs.world, asked, all_of("history_bS")),
-        seen_views=FactViews(envs.world, asked, all_of("seen_bS")),
+        contexts=played.contexts,
+        responses=played.responses,
+        memory_views=FactViews(envs.world, asked, played.memory_bc),
+        history_views=FactViews(envs.world, asked, played.history_bS),
+        seen_views=FactViews(envs.world, asked, played.seen_bS),
         prior_views=FactViews(envs.world, envs.asked_Nn, np.full((envs.num_envs, 1), -1)),
         success_N=success_N,
-        extra={
-            "em": float(em_N.mean()),
-            "rounds": len(rollout) / len(outcome_N),
-            "memory_facts": float(kept.mean()),
-            "memory_length": float(envs.state.words_N.mean()),
-            "memory_empty": float((kept[number >= 2] == 0).mean()) if (number >= 2).any() else 0.0,
-            "recall": float(all_of("recall_b")[np.diff(rollout, append=-1) != 0].mean()),
-            "invalid": float(all_of("invalid_b").mean()),
-        },
+        extra={"em": float(em_N.mean()), **_measures(envs, played, number)},
     )
+
+
+def _join(parts: Sequence[Any], order: Ints) -> Any:
+    """Arrays, or structs of arrays, one after another, and then in an order."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)[order]
+    fields = zip(*map(msgspec.structs.astuple, parts), strict=True)
+    return type(parts[0])(*(_join(field, order) for field in fields))
+
+
+def _measures(envs: SearchQAArrayVectorEnv, played: _Round, number: Ints) -> dict[str, float]:
+    """What the metrics tell of the rounds."""
+    kept, later = (played.memory_bc >= 0).sum(1), number >= 2
+    last = np.diff(played.rollout_b, append=-1) != 0
+    return {
+        "rounds": len(number) / envs.num_envs,
+        "memory_facts": float(kept.mean()),
+        "memory_length": float(envs.state.words_N.mean()),
+        "memory_empty": float((kept[later] == 0).mean()) if later.any() else 0.0,
+        "recall": float(played.recall_b[last].mean()),
+        "invalid": float(played.invalid_b.mean()),
+    }
 
 
 def _states(envs: SearchQAArrayVectorEnv, observation_BD: NDArray[np.float32], question_B: Ints) -> Ints:

@@ -286,13 +286,14 @@ def _mark(folder: Path) -> str:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The settings in which two runs differ, "name: one / other"; empty if there are none."""
-    there, here = _flat(one), _flat(other)
+    there, here = flat(one), flat(other)
     differ = sorted(name for name in there | here if there.get(name) != here.get(name))
     return "; ".join(f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ)
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their whole names, as in "config.credit_options.pool"."""
+    named: dict[str, Any] = {}
     for name, value in settings.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
+        named |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return named

@@ -26,11 +26,10 @@ from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import SETTINGS, Run, load, read_settings
+from mempo_trainers.run import RESULT, SETTINGS, Run, load, read_settings
 from mempo_trainers.threads import one_thread
 
 LOOPS = {"grpo": grpo, "ppo": ppo}
-RESULT = "result.json"
 
 _Few: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
 

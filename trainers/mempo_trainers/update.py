@@ -13,6 +13,7 @@ from torch import Tensor
 from mempo_trainers import losses
 from mempo_trainers.config import Config
 from mempo_trainers.credit.data import MEM
+from mempo_trainers.credit.result import of_tokens
 from mempo_trainers.policies.base import Policy, Rollouts
 
 
@@ -52,8 +53,11 @@ def update(
     gradient may be: it is as little of the loss as the loss is a number.
 
     Raises:
-        ConfigError: in step 1, if the reference is not the policy, or the sampler told other log-probs.
+        ConfigError: if advantages or responses are not one number a token of the rollouts; in step 1, if the
+            reference is not the policy, or the sampler told other log-probs.
     """
+    advantages_BK = of_tokens("advantages", advantages_BK, rollouts.data)
+    of_tokens("responses", rollouts.responses.logprobs_BK, rollouts.data)
     parts = policy.batches(rollouts.contexts, rollouts.responses)
     weights_BK, kl_weights_BK = _weights(rollouts, config)
     batch = _Batch(

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from msgspec import Struct
 
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, ResultsError
+from mempo_trainers.config import Config
 from mempo_trainers.credit.data import MEM, Ints
 from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.toy import Toy, draw_questions
+from mempo_trainers.run import read_settings
+from mempo_trainers.toy import Toy, draw_questions, restore
+
+SB3 = "sb3-ppo"
+"""The algorithm that runs of Stable-Baselines3's own loop name."""
+
+
+def open_run(folder: Path) -> tuple[Toy, Config, ArrayPolicy]:
+    """The task, the settings and the trained policy of a run of `mempo train toy`.
+
+    Raises:
+        ResultsError: if there is none, or it is of another kind.
+    """
+    config = read_settings(folder).get("config")
+    if isinstance(config, dict) and config.get("algo") == SB3:
+        raise ResultsError(
+            f"{folder}: wanted a run of `mempo train toy`, got one of `mempo train sb3`; its policy cannot "
+            "say how likely an answer is from a memory, which the estimators start from"
+        )
+    return restore(folder)
 
 
 class Batch(Struct, frozen=True, eq=False):

@@ -38,8 +38,8 @@ def lab(
 
     from mempo_benchmarks.credit.lab import run_lab
     from mempo_benchmarks.credit.reading import reading
-    from mempo_benchmarks.credit.report import PAGE, PLOT, lab_page, tables, write_plot
-    from mempo_benchmarks.credit.results import Plan
+    from mempo_benchmarks.credit.report import lab_page, tables, write_plot
+    from mempo_benchmarks.credit.results import PAGE, PLOT, Plan
     from mempo_benchmarks.report import write_page
 
     torch.set_num_threads(1)  # the policies are so small that threads cost more than they give
@@ -70,19 +70,22 @@ def show(
     import torch
     from rich.console import Console
 
+    from mempo_benchmarks.credit.batch import open_run
     from mempo_benchmarks.credit.report import show_page
     from mempo_benchmarks.credit.show import toy_strips
     from mempo_benchmarks.credit.strip_text import render
     from mempo_benchmarks.report import write_page
-    from mempo_trainers.toy import restore
+    from mempo_env.files import check_place
 
     torch.set_num_threads(1)
-    task, config, policy = restore(run)
+    task, config, policy = open_run(run)
+    if html is not None:
+        check_place(html)
     name = run.resolve().name
     strips = toy_strips(task, config, policy, reference=reference, question=question, seed=seed, name=name)
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for line in render(strips, reference, console.width):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if html is not None:
         write_page(html, show_page(strips, reference))
         typer.echo(f"page: {html}")

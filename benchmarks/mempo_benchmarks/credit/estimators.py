@@ -23,6 +23,9 @@ from mempo_trainers.scores import scored
 Advantages: TypeAlias = Mapping[str, NDArray[np.float32]]
 """By row: advantages of all tokens, (B, K)."""
 
+SHUFFLES = 20
+"""How often the numbers of the placebo are shuffled: what one shuffle says is mostly chance."""
+
 SCORES = frozenset({"memory_logp_RJ", "history_logp_RJ", "seen_logp_RJ", "prior_logp_NJ"})
 
 
@@ -48,7 +51,7 @@ _ABOUT = {
     "igpo": "information gain of the history, summed over what follows",
     "gae": "critic, lambda 0.95 a round",
     "mempo_gain": "mempo; on calls: what the search adds to P(answer | history)",
-    "placebo": "control: mempo's memory term, shuffled over rounds",
+    "placebo": "control: mempo's memory term, shuffled over rounds; here the mean of 20 shuffles",
     "spread": "control: mempo's memory rewards, paid to the whole rollout",
 }
 
@@ -71,6 +74,12 @@ def advantages(policy: ArrayPolicy, batch: Rollouts) -> Advantages:
         values_BK = policy.values(batch.contexts, batch.responses).double().numpy()
     data = msgspec.structs.replace(data, values_BK=values_BK)
     return {name: make(row.credit, **row.options)(data).advantages_BK for name, row in rows().items()}
+
+
+def shuffles(policy: ArrayPolicy, batch: Rollouts) -> Advantages:
+    """What `placebo` says of a batch in `SHUFFLES` shuffles, by seed; that of seed 0 is in `advantages`."""
+    data = scored(policy, batch, SCORES).data
+    return {str(seed): make("placebo", seed=seed)(data).advantages_BK for seed in range(SHUFFLES)}
 
 
 def operations(batch: Rollouts, found: Advantages, segments_S: Ints) -> dict[str, Floats]:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from mempo_benchmarks.credit.results import FORMAT, Lab, Plan, Stage
+from mempo_benchmarks.credit.batch import open_run
+from mempo_benchmarks.credit.results import FORMAT, JSON, PAGE, PLOT, Lab, Plan, Stage
 from mempo_benchmarks.credit.stage import measure_stage
 from mempo_benchmarks.toy.sweep import finished
 from mempo_env.errors import ConfigError, ResultsError
-from mempo_env.files import BAD_JSON, atomic_file, digest, file_digest
+from mempo_env.files import BAD_JSON, atomic_file, check_place, digest, file_digest
 from mempo_trainers.config import Config
 from mempo_trainers.run import CHECKPOINT, SETTINGS
-from mempo_trainers.toy import Toy, restore, train
+from mempo_trainers.toy import Toy, train
 
 STAGES = {"early": 22, "middle": 32, "late": 42}
 """Steps of the runs that the lab trains itself."""
@@ -27,11 +28,16 @@ def run_lab(plan: Plan, runs: Sequence[Path], out: Path) -> Lab:
 
     Raises:
         ResultsError: if a folder holds no toy run, or `out` holds stages of another plan or another run.
-        OSError: if nothing can be written there; before anything is measured.
+        ConfigError: if something that is no file lies where a result should.
+        OSError: if nothing can be written there; all of these before anything is measured.
     """
-    folders, stages = named(runs) if runs else _trained(plan, out), []
-    restored = {name: restore(folder) for name, folder in folders.items()}
-    (out / "stages").mkdir(parents=True, exist_ok=True)  # fails before the forks, not after them
+    folders, stages = named(runs), []
+    restored = {name: open_run(folder) for name, folder in folders.items()}
+    for result in (JSON, PAGE, PLOT):
+        check_place(out / result)  # fails before the forks, not after them
+    if not runs:
+        folders = _trained(plan, out)
+        restored = {name: open_run(folder) for name, folder in folders.items()}
     for name, (task, config, policy) in restored.items():
         trained = (file_digest(folders[name] / part) for part in (SETTINGS, CHECKPOINT))
         mark = digest(msgspec.json.encode([FORMAT, plan]), *trained)
@@ -43,7 +49,7 @@ def run_lab(plan: Plan, runs: Sequence[Path], out: Path) -> Lab:
                 to.write(msgspec.json.encode(stage))
         stages.append(stage)
     lab = Lab(format=FORMAT, plan=plan, stages=stages)
-    with atomic_file(out / "lab.json") as to:
+    with atomic_file(out / JSON) as to:
         to.write(msgspec.json.encode(lab))
     return lab
 

@@ -23,7 +23,8 @@ class Sample(Struct, frozen=True, eq=False):
         round_S: Its round, from 2.
         truth_S: The measured advantage.
         se_S: Its standard error.
-        values: For each row of the table its value of the operation, (S,).
+        values: For each row of the table its value of the operation, (S,); or (S, C) for a control that is
+            drawn C times, whose measures are means over the C.
     """
 
     question_S: Ints
@@ -33,9 +34,15 @@ class Sample(Struct, frozen=True, eq=False):
     values: Mapping[str, Floats]
 
     @property
-    def values_SM(self) -> Floats:
-        """The values as columns."""
-        return np.stack(list(self.values.values()), axis=1)
+    def values_SX(self) -> Floats:
+        """The values as columns, X of them: one for each draw of each row."""
+        return np.column_stack(list(self.values.values()))
+
+    def by_row(self, measured_X: Floats) -> Floats:
+        """The means (..., M) over the draws of each row, from (..., X)."""
+        draws_M = np.array([1 if values.ndim == 1 else values.shape[1] for values in self.values.values()])
+        mean_M: Floats = np.add.reduceat(measured_X, np.cumsum(draws_M) - draws_M, axis=-1) / draws_M
+        return mean_M
 
     @property
     def signal(self) -> float:
@@ -64,24 +71,34 @@ def spearman_within(question_S: Ints, x_S: Floats, y_S: Floats) -> float:
 
 def rank_correlations(sample: Sample) -> tuple[list[Interval], list[Interval]]:
     """Of each row with the truth over all operations, and how much more it is than that of `grpo`."""
-    values_SM, base = sample.values_SM, list(sample.values).index(REFERENCE)
+    values_SX, base = sample.values_SX, list(sample.values).index(REFERENCE)
 
     def statistic(rows: Ints) -> Floats:
         truth = sample.truth_S[rows]
-        found_M = np.array([spearman(values, truth) for values in values_SM[rows].T])
+        found_M = sample.by_row(np.array([spearman(values, truth) for values in values_SX[rows].T]))
         return np.concatenate([found_M, found_M - found_M[base]])
 
     found = cluster_intervals(sample.question_S, statistic)
     return found[: len(sample.values)], found[len(sample.values) :]
 
 
+def rank_spreads(sample: Sample) -> list[float | None]:
+    """The standard deviation of each row's rank correlation over its draws; None for a single one."""
+    return [
+        float(np.std([spearman(draw, sample.truth_S) for draw in values.T], ddof=1))
+        if values.ndim > 1
+        else None
+        for values in sample.values.values()
+    ]
+
+
 def rank_correlations_within(sample: Sample) -> list[Interval]:
     """The mean over questions of each row's rank correlation with the truth within the question."""
-    found_QM = [
-        [spearman(values, sample.truth_S[rows]) for values in sample.values_SM[rows].T]
+    found_QX = [
+        [spearman(values, sample.truth_S[rows]) for values in sample.values_SX[rows].T]
         for rows in _questions(sample.question_S)
     ]
-    return mean_intervals(found_QM)
+    return mean_intervals(sample.by_row(np.array(found_QX)))
 
 
 def known_sign(sample: Sample) -> Flags:
@@ -95,9 +112,9 @@ def sign_errors(sample: Sample) -> list[Interval]:
 
     A coin has 0.5. NaN where no sign is known.
     """
-    known, values_SM = known_sign(sample), sample.values_SM
-    agree_SM = np.sign(values_SM) * np.sign(sample.truth_S)[:, None]
-    wrong_SM = (1 - agree_SM) / 2
+    known = known_sign(sample)
+    agree_SX = np.sign(sample.values_SX) * np.sign(sample.truth_S)[:, None]
+    wrong_SM = sample.by_row((1 - agree_SX) / 2)
 
     def statistic(rows: Ints) -> Floats:
         return _mean(wrong_SM[rows[known[rows]]])
@@ -106,8 +123,8 @@ def sign_errors(sample: Sample) -> list[Interval]:
 
 
 def scales(sample: Sample) -> Floats:
-    """What brings each row to the spread of the truth, (M,); 0 for a row that does not vary."""
-    return _scales(sample.values_SM, sample.signal)
+    """What brings each draw of each row to the spread of the truth, (X,); 0 for one that does not vary."""
+    return _scales(sample.values_SX, sample.signal)
 
 
 def bias_by_round(sample: Sample, rounds: Sequence[int]) -> list[list[Interval]]:
@@ -116,11 +133,12 @@ def bias_by_round(sample: Sample, rounds: Sequence[int]) -> list[list[Interval]]
     Scaled by one factor a row, so that its standard deviation over all operations is that of the true
     advantages: advantages have no unit, but they are added up over rounds. NaN for a round without any.
     """
-    values_SM = sample.values_SM
+    values_SX = sample.values_SX
 
     def statistic(rows: Ints) -> Floats:
         truth, se = sample.truth_S[rows], sample.se_S[rows]
-        error_SM = values_SM[rows] * _scales(values_SM[rows], _signal(truth, se)) - truth[:, None]
+        scaled_SX = values_SX[rows] * _scales(values_SX[rows], _signal(truth, se))
+        error_SM = sample.by_row(scaled_SX) - truth[:, None]
         round_S = sample.round_S[rows]
         return np.stack([_mean(error_SM[round_S == number]) for number in rounds], axis=1).ravel()
 
@@ -204,7 +222,7 @@ def _signal(truth_S: Floats, se_S: Floats) -> float:
     return math.sqrt(max(float(truth_S.var() - (se_S**2).mean()), 0.0))
 
 
-def _scales(values_SM: Floats, signal: float) -> Floats:
-    spread_M = values_SM.std(axis=0)
-    scale_M: Floats = np.where(spread_M > 0, signal / np.where(spread_M > 0, spread_M, 1.0), 0.0)
-    return scale_M
+def _scales(values_SX: Floats, signal: float) -> Floats:
+    spread_X = values_SX.std(axis=0)
+    scale_X: Floats = np.where(spread_X > 0, signal / np.where(spread_X > 0, spread_X, 1.0), 0.0)
+    return scale_X

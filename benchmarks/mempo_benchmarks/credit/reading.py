@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mempo_benchmarks.credit.measures import REFERENCE
-from mempo_benchmarks.credit.results import LEAST, USEFUL, Lab, Row, Stage
+from mempo_benchmarks.credit.results import FEW, LEAST, USEFUL, Lab, Row, Stage
 from mempo_benchmarks.stats import Interval
 
 LIMITS = (
@@ -46,7 +46,25 @@ def _title(stage: Stage) -> str:
 
 
 def _stage(stage: Stage) -> list[str]:
-    return [_useful(stage), _sure(stage), *_ranks(stage), _signs(stage), _chance(stage), _gold(stage)]
+    return [
+        _few(stage),
+        _useful(stage),
+        _sure(stage),
+        *_ranks(stage),
+        _signs(stage),
+        _chance(stage),
+        _gold(stage),
+    ]
+
+
+def _few(stage: Stage) -> str:
+    asked = len(set(stage.question))
+    if asked >= FEW:
+        return ""
+    return (
+        f"The operations are of {asked} questions: below {FEW} the intervals are too narrow, and the "
+        "reliability is known to a tenth at best. Read nothing into them; take more --questions."
+    )
 
 
 def _useful(stage: Stage) -> str:
@@ -94,13 +112,17 @@ def _ranks(stage: Stage) -> list[str]:
 
 
 def _control(stage: Stage) -> str:
-    placebo, memory = _row(stage, "placebo").rank, _row(stage, "mempo").rank
+    control = _row(stage, "placebo")
+    placebo, memory = control.rank, _row(stage, "mempo").rank
     if placebo is None or memory is None or placebo.high is None or memory.low is None:
         return ""
     told = "the intervals overlap, so mempo is not set apart"
     if memory.low > placebo.high:
         told = "what a memory holds is what counts"
-    return f"The same memory rewards shuffled over rounds (placebo) have {span(placebo)}: {told}."
+    spread = (
+        "" if control.spread is None else f" as the mean of shuffles whose sd is {number(control.spread)}"
+    )
+    return f"The same memory rewards shuffled over rounds (placebo) have {span(placebo)}{spread}: {told}."
 
 
 def _signs(stage: Stage) -> str:

@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mempo_benchmarks.credit.reading import number, reading
-from mempo_benchmarks.credit.results import LEAST, Lab, Stage
-from mempo_benchmarks.credit.strips import Strips
-from mempo_benchmarks.report import table
+from mempo_benchmarks.credit.reading import number, reading, span
+from mempo_benchmarks.credit.results import FEW, LEAST, Lab, Stage
+from mempo_benchmarks.credit.strips import Strips, settled
+from mempo_benchmarks.report import page, table
 from mempo_benchmarks.stats import Interval
 from mempo_env.files import atomic_file
-from mempo_env.viewer import document, resource
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-PAGE, PLOT = "lab.html", "lab.png"
 
 COLUMNS = (
     ("rank", "rank correlation", "Spearman's rank correlation with the truth, over all operations."),
@@ -66,12 +63,13 @@ def tables(lab: Lab) -> list[Table | str]:
 def lead(stage: Stage) -> str:
     """A stage and its truth in a line."""
     low, high = stage.fork_range
+    gold = "–" if stage.gold is None else span(stage.gold, 3, "+")
     return (
         f"{stage.name} ({stage.trained}) · em {stage.em:.2f}, success {stage.success:.2f} · "
         f"{stage.operations} operations, {stage.pairs:,} pairs of forks ({low} to {high} each "
         f"after the pilot; independent ones would have taken {stage.saved:.1f} times as many) · true "
         f"advantages: sd {stage.signal:.3f}, standard error {stage.se:.3f}, reliability "
-        f"{stage.reliability[0]:.2f} · a gold fact kept: {_cell(stage.gold, 3, '+', ' ')}"
+        f"{stage.reliability[0]:.2f} · a gold fact kept: {gold}"
     )
 
 
@@ -82,6 +80,8 @@ def _estimators(stage: Stage) -> Table:
     title = "Estimators against the truth"
     if stage.reliability[0] < LEAST:
         title += f" (no correlation: its reliability is {stage.reliability[0]:.2f}, below {LEAST})"
+    if len(set(stage.question)) < FEW:
+        title += f" (fewer than {FEW} questions: the intervals are too narrow)"
     return table(title, ["estimator", *(label for _, label, _ in COLUMNS)], rows)
 
 
@@ -105,14 +105,14 @@ def _style(key: str) -> tuple[int, str]:
     return (3, "+") if key == "gold" else (2, "+" if key == "gain" else "")
 
 
-def _cell(interval: Interval | None, digits: int = 2, sign: str = "", line: str = "\n") -> str:
+def _cell(interval: Interval | None, digits: int = 2, sign: str = "") -> str:
     """The value, and its bounds in the line below."""
     if interval is None:
         return "–"
-    value = number(interval.value, digits, sign)
     if interval.low is None or interval.high is None:
-        return value
-    return f"{value}{line}({number(interval.low, digits, sign)} to {number(interval.high, digits, sign)})"
+        return number(interval.value, digits, sign)
+    low, high = (number(bound, digits, sign) for bound in (interval.low, interval.high))
+    return f"{number(interval.value, digits, sign)}\n{low} to {high}"
 
 
 # --- The page -----------------------------------------------------------------------------------------------
@@ -128,29 +128,14 @@ def lab_page(lab: Lab) -> str:
         "columns": [{"key": key, "label": label, "about": about} for key, label, about in COLUMNS],
         "stages": lab.stages,
     }
-    return page("Credit lab", "lab", msgspec.json.encode(data))
+    return page("Credit lab", _part("lab.css"), _part("lab.js"), data)
 
 
 def show_page(strips: Strips, reference: str) -> str:
     """A rollout's strips as an HTML document that needs no network."""
-    data = {"reference": reference, **msgspec.structs.asdict(strips)}
-    return page(f"Credit of {strips.title}", "show", msgspec.json.encode(data))
-
-
-def page(title: str, name: str, data: bytes) -> str:
-    """A page in the look of the reports: `name`.css and `name`.js over what they share."""
-    shared = files("mempo_benchmarks") / "page"
-    return document(
-        (shared / "report.html").read_text(encoding="utf-8"),
-        title=title,
-        style=resource("base.css")
-        + (shared / "report.css").read_text(encoding="utf-8")
-        + _part(f"{name}.css"),
-        script=resource("parts.js")
-        + (shared / "charts.js").read_text(encoding="utf-8")
-        + _part(f"{name}.js"),
-        data=data,
-    )
+    rows = {name: settled(values).tolist() for name, values in strips.rows.items()}
+    data = {"reference": reference, **msgspec.structs.asdict(strips), "rows": rows}
+    return page(f"Credit of {strips.title}", _part("show.css"), _part("show.js"), data)
 
 
 @cache

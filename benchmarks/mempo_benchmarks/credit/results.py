@@ -7,11 +7,18 @@ from msgspec import Struct
 from mempo_benchmarks.stats import Interval
 from mempo_env.errors import ConfigError
 
-FORMAT = 2
-"""1 had the pilot in the means."""
+FORMAT = 3
+"""1 had the pilot in the means, 2 a single shuffle of the placebo."""
+
+JSON, PAGE, PLOT = "lab.json", "lab.html", "lab.png"
+"""What lies in the folder of a lab that is done."""
 
 LEAST = 0.5
 """Reliability of the truth below which nothing is correlated with it."""
+
+FEW = 12
+"""Questions below which intervals are too narrow: of those that say 95 %, half hold the value at 2 questions,
+four in five at 4, nine in ten at 6 to 10 (questions drawn from a lab of 96)."""
 
 USEFUL = (0.1, 0.8)
 """Mean success between which there is something to measure."""
@@ -57,6 +64,8 @@ class Row(Struct, frozen=True, kw_only=True):
         rank: Rank correlation with the truth over all operations.
         within: The same within each question, averaged.
         gain: By how much `rank` is above that of `grpo`.
+        spread: Standard deviation of `rank` over the shuffles of a control that is shuffled several times, of
+            which it has the mean; None for the others.
         corrected: `rank` divided by the root of the truth's reliability: what it would be without the truth's
             own error, if that were all that stood between.
         wrong: Share of operations of known sign that get the other one; a coin has 0.5.
@@ -65,7 +74,7 @@ class Row(Struct, frozen=True, kw_only=True):
         kept: Mean scaled advantage of the tokens that kept a gold fact,
         dropped: of those that dropped one,
         gold: and the difference.
-        values: Its value of each operation, not scaled.
+        values: Its value of each operation, not scaled; of a control that of the first shuffle.
     """
 
     name: str
@@ -73,6 +82,7 @@ class Row(Struct, frozen=True, kw_only=True):
     rank: Interval | None
     within: Interval | None
     gain: Interval | None
+    spread: float | None = None
     corrected: float | None
     wrong: Interval | None
     noise: Interval | None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from mempo_benchmarks.credit.batch import Batch, play_batch, states_of
-from mempo_benchmarks.credit.estimators import Advantages, advantages, rows, with_critic
+from mempo_benchmarks.credit.estimators import advantages, rows, with_critic
 from mempo_benchmarks.credit.results import check_seed
-from mempo_benchmarks.credit.strips import Decision, Strips
+from mempo_benchmarks.credit.strips import Decision, Strips, settled
 from mempo_env.arrays.layout import SEARCH
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
 from mempo_env.errors import ConfigError, lookup
@@ -49,7 +51,7 @@ def toy_strips(
         raise ConfigError(f"--question: wanted 0 to {config.questions - 1}, got {question}")
     batch = play_batch(task, policy, config.questions, config.rollouts, seed)
     critic = with_critic(policy, play_batch(task, policy, config.questions, config.rollouts, seed + 1), seed)
-    said = advantages(critic, batch.rollouts)
+    said = {name: settled(a_BK) for name, a_BK in advantages(critic, batch.rollouts).items()}
     mine_N = np.repeat(np.arange(config.questions), config.rollouts)
     disagree_N = np.where(
         (mine_N == question) | (question is None), _disagreement(batch, said, reference), -1
@@ -60,7 +62,7 @@ def toy_strips(
     )
 
 
-def _disagreement(batch: Batch, said: Advantages, reference: str) -> Floats:
+def _disagreement(batch: Batch, said: Mapping[str, Floats], reference: str) -> Floats:
     """How much estimators disagree in each rollout, (N,).
 
     Signs against the reference count most; where the reference takes no side, signs against each other tell.
@@ -73,7 +75,7 @@ def _disagreement(batch: Batch, said: Advantages, reference: str) -> Floats:
     return found_N
 
 
-def _strips(batch: Batch, said: Advantages, rollout: int, title: str) -> Strips:
+def _strips(batch: Batch, said: Mapping[str, Floats], rollout: int, title: str) -> Strips:
     data, played = batch.rollouts.data, batch.rollouts
     decisions: list[Decision] = []
     columns: list[tuple[int, int]] = []

@@ -12,7 +12,15 @@ import numpy as np
 from mempo_benchmarks.credit import measures
 from mempo_benchmarks.credit.batch import Batch, play_batch, sample_segments, states_of
 from mempo_benchmarks.credit.contrast import Contrast, contrast, gold_facts
-from mempo_benchmarks.credit.estimators import Advantages, advantages, operations, replicas, rows, with_critic
+from mempo_benchmarks.credit.estimators import (
+    Advantages,
+    advantages,
+    operations,
+    replicas,
+    rows,
+    shuffles,
+    with_critic,
+)
 from mempo_benchmarks.credit.measures import Sample
 from mempo_benchmarks.credit.results import LEAST, Plan, Row, Stage
 from mempo_benchmarks.credit.truth import measure, reliability
@@ -21,6 +29,9 @@ from mempo_env.progress import progress
 from mempo_trainers.credit.data import Floats, Ints
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.toy import Toy
+
+CONTROL = "placebo"
+"""The row that is drawn several times."""
 
 STATES = 12
 """Memory operations that are measured of each question."""
@@ -44,6 +55,7 @@ def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: s
     states = states_of(batch, segments_S)
     critic = with_critic(policy, play_batch(task, policy, CRITIC, plan.rollouts, seed + 1), seed)
     said = advantages(critic, batch.rollouts)
+    shuffled = shuffles(policy, batch.rollouts)
     gold = sum(int(gold_facts(group).sum()) for group in states)
     total = plan.forks * len(segments_S) + CONTRAST * gold
     with progress(f"lab, {name}", total, unit="pairs") as advance:
@@ -55,11 +67,14 @@ def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: s
         round_S=data.number_R[data.round_B[segments_S]],
         truth_S=truth.advantage_S,
         se_S=truth.se_S,
-        values=operations(batch.rollouts, said, segments_S),
+        values={
+            **operations(batch.rollouts, said, segments_S),
+            CONTROL: np.stack(list(operations(batch.rollouts, shuffled, segments_S).values()), axis=1),
+        },
     )
     rounds = np.unique(sample.round_S).tolist()
     sure = tuple(reliability(truth, agree) for agree in measures.agreement(sample).values())
-    effect, golds = _golds(sample, facts, said, segments_S)
+    effect, golds = _golds(sample, facts, said, shuffled, segments_S)
     chance = _noise(plan, task, policy, critic, batch, sample, segments_S)
     return Stage(
         name=name,
@@ -89,15 +104,16 @@ def measure_stage(plan: Plan, task: Toy, policy: ArrayPolicy, name: str, mark: s
 
 
 def _golds(
-    sample: Sample, facts: Contrast, said: Advantages, segments_S: Ints
+    sample: Sample, facts: Contrast, said: Advantages, shuffled: Advantages, segments_S: Ints
 ) -> tuple[Interval, list[tuple[float, float, Interval]]]:
     """The true effect of keeping gold facts, and what each row says where one was kept and dropped."""
-    scale_M = measures.scales(sample)
     place, slot = segments_S[facts.place_C], facts.slot_C
-    tokens: dict[str, Floats] = {
-        row: scale * said[row][place, slot].astype(np.float64)
-        for row, scale in zip(sample.values, scale_M, strict=True)
-    }
+    drawn = [
+        found for name in sample.values for found in (shuffled.values() if name == CONTROL else [said[name]])
+    ]
+    tokens_CX = np.stack([a_BK[place, slot].astype(np.float64) for a_BK in drawn], axis=1)
+    tokens_CM = sample.by_row(measures.scales(sample) * tokens_CX)
+    tokens: dict[str, Floats] = dict(zip(sample.values, tokens_CM.T, strict=True))
     return measures.effects(sample.question_S[facts.place_C], facts.kept_C, facts.effect_C, tokens)
 
 
@@ -110,6 +126,7 @@ def _rows(
 ) -> list[Row]:
     """A row for each estimator; correlations only where the truth is reliable enough."""
     rank, gain = measures.rank_correlations(sample)
+    scaled = sample.signal > 0  # else there is nothing to bring the rows to
     columns = zip(
         rows().items(),
         rank,
@@ -119,6 +136,7 @@ def _rows(
         chance,
         measures.bias_by_round(sample, rounds),
         golds,
+        measures.rank_spreads(sample),
         strict=True,
     )
     return [
@@ -128,16 +146,17 @@ def _rows(
             rank=_some(r) if sure[0] >= LEAST else None,
             gain=_some(g) if sure[0] >= LEAST and name != measures.REFERENCE else None,
             within=_some(w) if sure[1] >= LEAST else None,
+            spread=spread if sure[0] >= LEAST else None,
             corrected=r.value / math.sqrt(sure[0]) if sure[0] >= LEAST else None,
             wrong=_some(wrong),
             noise=None if noise is None else _some(noise),
-            bias=[_some(each) for each in bias],
-            kept=_finite(kept),
-            dropped=_finite(dropped),
-            gold=_some(difference),
-            values=sample.values[name].tolist(),
+            bias=[_some(each) if scaled else None for each in bias],
+            kept=_finite(kept) if scaled else None,
+            dropped=_finite(dropped) if scaled else None,
+            gold=_some(difference) if scaled else None,
+            values=sample.values[name].reshape(len(sample.truth_S), -1)[:, 0].tolist(),
         )
-        for (name, row), r, g, w, wrong, noise, bias, (kept, dropped, difference) in columns
+        for (name, row), r, g, w, wrong, noise, bias, (kept, dropped, difference), spread in columns
     ]
 
 

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import ArrayLike
 
 from mempo_env.errors import ConfigError, lookup
-from mempo_trainers.credit.data import Flags
+from mempo_trainers.credit.data import Flags, Floats
+
+ROUNDING = 1e-6
+"""Share of an estimator's greatest advantage that float32 rounds by: what is no larger counts as 0."""
 
 
 class Decision(Struct, frozen=True):
@@ -69,13 +73,32 @@ class Strips(Struct, frozen=True):
 def against(strips: Strips, reference: str) -> dict[str, Flags]:
     """For each estimator the decisions (K,) to which it gives the sign that the reference does not.
 
-    An advantage of 0 takes no side.
+    An advantage of 0 takes no side, nor does one that is rounding.
     """
-    base_K = np.sign(lookup(strips.rows, reference, "estimator"))
-    return {name: np.sign(values) * base_K < 0 for name, values in strips.rows.items()}
+    base_K = np.sign(settled(lookup(strips.rows, reference, "estimator")))
+    return {name: np.sign(settled(values)) * base_K < 0 for name, values in strips.rows.items()}
+
+
+def silent(strips: Strips, reference: str) -> str:
+    """Why nothing can be held against a reference that says 0 of every decision; empty if it does not."""
+    if any(strips.rows[reference]):
+        return ""
+    told = f"{reference} takes no side in this rollout: it gives 0 to every decision"
+    others = [name for name, values in strips.rows.items() if any(values)]
+    if not others:
+        return f"{told}, as all others do"
+    return f"{told}, as where all rollouts of a group are paid alike; take another --reference: {others[0]}"
+
+
+def settled(values: ArrayLike) -> Floats:
+    """Advantages of one estimator, with 0 for those that are nothing but rounding, see `ROUNDING`."""
+    values = np.asarray(values, np.float64)
+    least = ROUNDING * np.abs(values).max(initial=0.0)
+    return np.where(np.abs(values) > least, values, 0.0)
 
 
 def sizes(values: tuple[float, ...]) -> list[float]:
-    """Advantages divided by the greatest size among them, in [-1, 1]."""
-    most = max((abs(value) for value in values), default=0.0)
-    return [value / most if most else 0.0 for value in values]
+    """Advantages divided by the greatest size among them, in [-1, 1]; 0 for rounding."""
+    settled_K = settled(values)
+    sizes: list[float] = (settled_K / (np.abs(settled_K).max(initial=0.0) or 1.0)).tolist()
+    return sizes

@@ -12,6 +12,9 @@ const ticks = ([low, high], count) => {
   return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 };
 
+/** A tick as it is: 0.025 is not 0.03. */
+const exact = format(6);
+
 /** From 0, or the least value, to a little above the greatest. */
 const extent = (values) => {
   const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)], room = (high - low || 1) * 0.04;
@@ -33,7 +36,7 @@ const about = (interval, show) =>
   interval.low === null ? show(interval.value) : `${show(interval.value)}, 95 % interval ${show(interval.low)} to ${show(interval.high)}`;
 
 /** Means with their intervals, a row each. `rows` = [{label, style, interval}]; `show` and `tick` format numbers. */
-const intervals = (rows, width, show, { bounds = null, tick = decimal, label }) => {
+const intervals = (rows, width, show, { bounds = null, tick = exact, label }) => {
   const known = rows.filter((row) => row.interval);
   const values = known.flatMap(({ interval: { value, low, high } }) => [value, low ?? value, high ?? value]);
   const domain = bounds ?? extent(values), marks = ticks(domain, width < 420 ? 3 : 5);
@@ -81,9 +84,9 @@ const frame = (across, up, width, height) => {
   return { x, y, nodes: [
     up.marks.map((mark) => [
       svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(mark), y2: y(mark) }),
-      svg("text", { x: left - 8, y: y(mark) + 4, "text-anchor": "end" }, decimal(mark)),
+      svg("text", { x: left - 8, y: y(mark) + 4, "text-anchor": "end" }, exact(mark)),
     ]),
-    across.marks.map((mark) => svg("text", { x: x(mark), y: bottom + 18, "text-anchor": "middle" }, decimal(mark))),
+    across.marks.map((mark) => svg("text", { x: x(mark), y: bottom + 18, "text-anchor": "middle" }, exact(mark))),
     svg("text", { x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, across.label),
   ] };
 };

@@ -1,29 +1,14 @@
 // The report: a table that sorts, and the plots, drawn again when the width changes.
 
-const fixed = (digits) => (value) => value.toFixed(digits).replace("-", "−");
 const share = fixed(3);
 const tokens = (value) => (Math.abs(value) >= 100 ? whole(value) : fixed(1)(value));
 const short = (value) => (Math.abs(value) < 1e4 ? tokens(value)
   : value.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 }).replace("K", "k").replace("-", "−"));
-const signed = (show) => (value) => (value > 0 ? `+${show(value)}` : show(value));
 const shower = (metric) => (metric.share ? share : tokens);
 const range = ({ low, high }, metric) => {
   const show = metric.share ? fixed(2) : short;
   return low === null ? "no interval" : `${show(low)}–${show(high)}`;
 };
-
-/** An element whose content `draw(width)` makes, now and whenever its width changes. */
-const plot = (draw) => {
-  const box = h("div", { class: "plot" });
-  let drawn = 0;
-  new ResizeObserver(([{ contentRect }]) => {
-    const width = Math.floor(contentRect.width);
-    if (width && width !== drawn) box.replaceChildren(draw((drawn = width)));
-  }).observe(box);
-  return box;
-};
-
-const section = (title, text, ...children) => h("section", { class: "box" }, h("h2", {}, title), text && h("p", {}, text), ...children);
 
 /** Arms with the class of their colour: the references are grey and hollow, the others have one each. */
 const styled = (arms) => {
@@ -62,11 +47,11 @@ const table = ({ arms, metrics }) => {
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
     body.replaceChildren(...order.map((arm) => armRow(arm, metrics)));
   };
-  const heads = columns.map((column) => {
+  const sorting = columns.map((column) => {
     const head = h("th", { scope: "col", title: column.about }, h("button", { type: "button", onclick: () => sort(column, head) }, column.label));
     return head;
   });
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Results" }, h("table", {}, h("thead", {}, h("tr", {}, heads)), body));
+  return scrolls("Results", {}, h("thead", {}, h("tr", {}, sorting)), body);
 };
 
 // --- The plots -----------------------------------------------------------------------------------------------------
@@ -114,7 +99,7 @@ const paired = ({ arms, metrics, pairs, baseline }) => {
   const draw = () => {
     const metric = metrics.find(({ key }) => key === figure.value), show = signed(metric.share ? share : tokens);
     const rows = arms.map(({ label, style }) => ({ label, style, interval: difference(label) })).filter((row) => row.interval);
-    box.replaceChildren(rows.length === 0 ? h("p", { class: "empty" }, "Nothing to compare.") : plot((width) => intervals(rows, width, show, { tick: signed(decimal), label: `Differences in ${metric.label} to ${against.value}` })));
+    box.replaceChildren(rows.length === 0 ? h("p", { class: "empty" }, "Nothing to compare.") : plot((width) => intervals(rows, width, show, { tick: signed(exact), label: `Differences in ${metric.label} to ${against.value}` })));
   };
   draw();
   return [h("div", { class: "controls" }, h("label", {}, "of", figure), h("label", {}, "to", against)), box];
@@ -152,4 +137,4 @@ const show = (data) => {
     h("section", { class: "box" }, h("h2", {}, "Reproduce"), h("p", {}, data.method), facts(view))));
 };
 
-load().then(show, (error) => byId("report").replaceChildren(h("p", { class: "empty" }, `The results can't be shown: ${error.message}`)));
+present(show, "The results");

@@ -95,7 +95,8 @@ def claim(out: Path, jobs: int, episodes: int = 20_000) -> str:
     chances = {n: untrained(n, episodes) for n in SEEDS}
     with atomic_file(out / "claim.json") as file:
         file.write(msgspec.json.format(msgspec.json.encode(results)))
-    curves(by_group(results), out / "claim.png")
+    panels = {name: {r.arm.name: r for r in group} for name, group in by_group(results).items()}
+    curves(panels, out / "claim.png")
     text = f"{_table(results)}\n\n{_told_chances(chances)}\n"
     with atomic_file(out / "claim.md") as file:
         file.write(text.encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mempo_benchmarks.stats import Interval
-from mempo_benchmarks.toy.sweep import SUCCESS, Learned
+from mempo_benchmarks.toy.sweep import SUCCESS, Course, Learned
 from mempo_env.errors import MissingExtra
 from mempo_env.files import atomic_file
 
@@ -28,27 +28,21 @@ COLUMNS = 3
 MARKS = {"mempo": "o", "grpo": "s", "spread": "^", "mempo_gain": "D"}
 
 
-def curves(groups: Mapping[str, Sequence[Learned]], file: Path) -> None:
+def curves(groups: Mapping[str, Mapping[str, Course]], file: Path) -> None:
     """Success while training against rollouts, a panel for each group, intervals as bands."""
     columns = min(len(groups), COLUMNS)
     rows = -(-len(groups) // columns)
     figure, axes = _figure(rows, columns, 3.4 * columns, 2.9 * rows + 0.4)
     for axis in axes[len(groups) :]:
         axis.set_visible(False)
-    for axis, (name, results) in zip(axes, groups.items(), strict=False):
-        for result in results:
-            colour = COLOURS[result.arm.name]
+    for axis, (title, results) in zip(axes, groups.items(), strict=False):
+        for name, result in results.items():
             low, high = zip(*map(_bounds, result.curve), strict=True)
-            axis.plot(
-                result.at,
-                [point.value for point in result.curve],
-                color=colour,
-                label=result.arm.name,
-                lw=1.8,
-            )
-            axis.fill_between(result.at, low, high, color=colour, alpha=0.15, lw=0)
+            middle = [point.value for point in result.curve]
+            (line,) = axis.plot(result.at, middle, color=COLOURS.get(name), label=name, lw=1.8)
+            axis.fill_between(result.at, low, high, color=line.get_color(), alpha=0.15, lw=0)
         axis.axhline(SUCCESS, color="#999999", lw=0.8, ls=":")
-        axis.set(title=name.replace("-", " "), xlabel="rollouts", ylim=(-0.03, 1.03))
+        axis.set(title=title.replace("-", " "), xlabel="rollouts", ylim=(-0.03, 1.03))
         axis.xaxis.set_major_locator(_ticker().MaxNLocator(3))
     for axis in axes[::columns]:
         axis.set_ylabel("all objectives right")

@@ -6,20 +6,22 @@ import itertools
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from mempo_benchmarks.stats import Interval, mean_interval, mean_intervals
 from mempo_env.errors import ResultsError
 from mempo_env.progress import progress
 from mempo_trainers.config import Config
-from mempo_trainers.run import FORMAT, SETTINGS, differences, read_metrics, read_settings
-from mempo_trainers.toy import RESULT, Toy
+from mempo_trainers.run import FORMAT, RESULT, SETTINGS, differences, read_metrics, read_settings
+from mempo_trainers.toy import Toy
 
 SUCCESS = 0.9
 """The share of episodes that must be right for a run to have learned."""
@@ -55,26 +57,16 @@ class Arm(Struct, frozen=True):
         return [self.folder(out, seed) for seed in range(self.seeds)]
 
 
-class Learned(Struct, frozen=True):
-    """What the runs of an arm came to, with intervals over seeds.
+class Course(Struct, frozen=True, kw_only=True):
+    """How runs with different seeds went, with intervals over them.
 
     Attributes:
-        arm: Which.
-        success: On new episodes of the test split, after training.
-        recall: Share of the gold facts that the trained policy's searches show, mean over runs.
-        em: Share of the objectives that it answers rightly, mean over runs.
-        reached: How many of them ended at `SUCCESS` or better there.
         rollouts: Rollouts until `SUCCESS` over `WINDOW` steps of training, one a seed; None: never.
-        at: Rollouts at the points of the curve.
+        at: Rollouts at the points of the curve, mean over runs.
         curve: Success while training, at each point.
         seconds: Mean duration of the training steps of a run.
     """
 
-    arm: Arm
-    success: Interval
-    recall: float
-    em: float
-    reached: int
     rollouts: tuple[int | None, ...]
     at: tuple[int, ...]
     curve: tuple[Interval, ...]
@@ -86,6 +78,24 @@ class Learned(Struct, frozen=True):
         never = np.inf
         middle = float(np.median([never if n is None else n for n in self.rollouts]))
         return None if not np.isfinite(middle) else int(middle)
+
+
+class Learned(Course, frozen=True, kw_only=True):
+    """What the runs of an arm came to.
+
+    Attributes:
+        arm: Which.
+        success: On new episodes of the test split, after training.
+        recall: Share of the gold facts that the trained policy's searches show, mean over runs.
+        em: Share of the objectives that it answers rightly, mean over runs.
+        reached: How many of them ended at `SUCCESS` or better there.
+    """
+
+    arm: Arm
+    success: Interval
+    recall: float
+    em: float
+    reached: int
 
 
 def finished(folder: Path, task: Toy, config: Config) -> bool:
@@ -134,21 +144,31 @@ def learned(arm: Arm, out: Path) -> Learned:
         raise ResultsError(f"{unfinished[0]}: wanted a finished run; run the same command again")
     results = [msgspec.json.decode((folder / RESULT).read_bytes()) for folder in folders]
     final = [result["success"] for result in results]
-    rows = [read_metrics(folder) for folder in folders]
-    success_ST = np.array([[row["success"] for row in run] for run in rows])
-    size = rows[0][0]["rollouts"]
-    edges = np.linspace(0, success_ST.shape[1], min(BINS, success_ST.shape[1]) + 1).astype(int)
-    binned = np.stack([success_ST[:, a:b].mean(1) for a, b in itertools.pairwise(edges)], 1)
     return Learned(
+        **asdict(course([read_metrics(folder) for folder in folders])),
         arm=arm,
         success=mean_interval(final),
         recall=float(np.mean([result["recall"] for result in results])),
         em=float(np.mean([result["em"] for result in results])),
         reached=sum(value >= SUCCESS for value in final),
-        rollouts=tuple(_reached(run, size) for run in success_ST),
-        at=tuple(int(b) * size for b in edges[1:]),
+    )
+
+
+def course(runs: Sequence[Sequence[Mapping[str, Any]]]) -> Course:
+    """How runs went, from their rows; as far as all of them are.
+
+    A step of which nobody knows the success (no rollout ended, or all are masked) counts as the one before.
+    """
+    steps = min(map(len, runs))
+    success_ST = np.array([_known([row["success"] for row in run[:steps]]) for run in runs])
+    done_ST = np.cumsum([[row["rollouts"] for row in run[:steps]] for run in runs], axis=1)
+    edges = np.linspace(0, steps, min(BINS, steps) + 1).astype(int)
+    binned = np.stack([success_ST[:, a:b].mean(1) for a, b in itertools.pairwise(edges)], 1)
+    return Course(
+        rollouts=tuple(map(_reached, success_ST, done_ST)),
+        at=tuple(done_ST[:, edges[1:] - 1].mean(0).astype(int).tolist()),
         curve=tuple(mean_intervals(binned)),
-        seconds=float(np.mean([sum(row["seconds"] for row in run) for run in rows])),
+        seconds=float(np.mean([sum(row["seconds"] for row in run) for run in runs])),
     )
 
 
@@ -183,11 +203,21 @@ def table(results: Sequence[Learned], row: Callable[[Learned], tuple[str, ...]],
     return "\n".join(lines)
 
 
-def _reached(success_T: NDArray[np.float64], size: int) -> int | None:
+def _known(success: Sequence[float | None]) -> list[float]:
+    """Each number that is known, else the one before it; 0 before the first."""
+    known = [0.0]
+    for value in success:
+        known.append(known[-1] if value is None else value)
+    return known[1:]
+
+
+def _reached(success_T: NDArray[np.float64], done_T: NDArray[np.int64]) -> int | None:
     """Rollouts until the mean over a window of steps is high enough."""
+    if len(success_T) < WINDOW:
+        return None
     window = np.convolve(success_T, np.ones(WINDOW) / WINDOW, "valid")
     hits = np.flatnonzero(window >= SUCCESS - 1e-9)
-    return (int(hits[0]) + WINDOW) * size if len(hits) else None
+    return int(done_T[hits[0] + WINDOW - 1]) if len(hits) else None
 
 
 def _finished(arm: Arm, out: Path, seed: int) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from mempo_env.errors import ConfigError
 from mempo_trainers.credit.data import MEM, NOT_GENERATED, Flags, Floats, Trajectories
 
 
@@ -41,6 +44,16 @@ class Credit(Struct, frozen=True, kw_only=True, eq=False):
         """The advantages as a sum: what comes of the outcome (B, K), and all else (B, K)."""
         outcome_BK = paint(trajectories, self.outcome_N[trajectories.rollout_B])
         return outcome_BK, self.advantages_BK - outcome_BK
+
+
+def of_tokens(what: str, values: Any, trajectories: Trajectories) -> NDArray[np.float32]:
+    """Values as an array (B, K) of float32; a ConfigError where they are not one number a token."""
+    values_BK, shape = np.asarray(values), trajectories.roles_BK.shape
+    if values_BK.shape != shape or not np.issubdtype(values_BK.dtype, np.number):
+        raise ConfigError(
+            f"{what}: wanted numbers (segments, tokens) = {shape}, got {values_BK.dtype} of {values_BK.shape}"
+        )
+    return values_BK.astype(np.float32, copy=False)
 
 
 def paint(trajectories: Trajectories, all_B: Floats, memory_B: Floats | None = None) -> NDArray[np.float32]:

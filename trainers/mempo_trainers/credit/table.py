@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from mempo_env.errors import ConfigError, lookup
+from mempo_env.errors import lookup
 from mempo_env.imported import imported
 from mempo_trainers.credit import attribution, combined, memory, outcome, returns, turn
 from mempo_trainers.credit.data import Trajectories
 from mempo_trainers.credit.options import check_options
-from mempo_trainers.credit.result import Credit
+from mempo_trainers.credit.result import Credit, of_tokens
 
 Estimator: TypeAlias = Callable[[Trajectories], Credit]
 
@@ -64,14 +64,9 @@ def _own(name: str, function: Callable[[Trajectories], Any]) -> Estimator:
         made = function(trajectories)
         if isinstance(made, Credit):
             return made
-        advantages_BK, shape = np.asarray(made), trajectories.roles_BK.shape
-        if advantages_BK.shape != shape or not np.issubdtype(advantages_BK.dtype, np.number):
-            raise ConfigError(
-                f"credit {name!r}: wanted numbers (segments, tokens) = {shape}, got "
-                f"{advantages_BK.dtype} of {advantages_BK.shape}"
-            )
+        advantages_BK = of_tokens(f"credit {name!r}", made, trajectories)
         bare = outcome.grpo(trajectories)
-        masked_BK = np.where(trajectories.mask_BK, advantages_BK, 0.0).astype(np.float32)
+        masked_BK = np.where(trajectories.mask_BK, advantages_BK, np.float32(0))
         return replace(bare, advantages_BK=masked_BK, outcome_N=np.zeros_like(bare.outcome_N))
 
     return estimate

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mempo_trainers.doctor.figures import SOLVED, Finding, Rows, Settings, column, configured, steps_of
+from mempo_trainers.losses import SAMPLER_GAP
 
 DEAD = 0.8
 """Share of groups without any advantage. Half is healthy still: where one rollout in ten succeeds, 43 % of
@@ -25,9 +26,6 @@ BY_DESIGN = frozenset({"attribution"})
 
 FIRST_KL = 1e-5
 """Nats a token in the first step: the reference is the policy itself, and float noise squares to less."""
-
-GAP = 0.05
-"""Nats between sampler and trainer on one token: padding alone moves log-probs of bfloat16 by 0.03."""
 
 _ENDS = (("min", min), ("max", max))
 
@@ -136,7 +134,7 @@ def first_kl(rows: Rows, settings: Settings) -> Finding | None:
 def sampler_gap(rows: Rows, settings: Settings) -> Finding | None:
     """Those who wrote the tokens and those who learn from them disagree about how probable they were."""
     gap = column(rows, "sampler_gap")
-    wrong, known = np.flatnonzero(~(gap <= GAP)), gap[np.isfinite(gap)]
+    wrong, known = np.flatnonzero(~(gap <= SAMPLER_GAP)), gap[np.isfinite(gap)]
     if not len(wrong):
         return None
     apart = f"up to {known.max():.3g} nats apart" if len(known) else "not to be compared"
@@ -150,7 +148,7 @@ def sampler_gap(rows: Rows, settings: Settings) -> Finding | None:
             + f"; no numbers in {broken:,}"
             * (broken > 0)
         ),
-        threshold=f"{GAP:g} nats on one token",
+        threshold=f"{SAMPLER_GAP:g} nats on one token",
         action="show both the same text at the same temperature, with the same weights; no top-p, no top-k",
     )
 

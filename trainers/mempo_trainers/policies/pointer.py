@@ -195,6 +195,14 @@ class ArrayPolicy:
     # --- Scores ---------------------------------------------------------------------------------------------
 
     def _read(self, contexts: ArrayContexts) -> tuple[Features, Masks]:
+        for what, array, width in (
+            ("observations", contexts.observation_BD, self.layout.features),
+            ("masks", contexts.mask_BA, self.layout.choices),
+        ):
+            if array.ndim != 2 or array.shape[1] != width:
+                raise ConfigError(
+                    f"{what}: wanted rows of {width}, as for the task of this policy, got {array.shape}"
+                )
         observation, mask = torch.from_numpy(contexts.observation_BD), torch.from_numpy(contexts.mask_BA)
         return self.layout.split(observation), self.layout.split_mask(mask)
 

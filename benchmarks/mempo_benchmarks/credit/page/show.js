@@ -1,8 +1,7 @@
 // One rollout: a row for each estimator, a cell for each decision. Data: the fields of `strips.Strips`, and `reference`.
 
-const two = (value) => `${value > 0 ? "+" : ""}${value.toFixed(2)}`.replace("-", "−");
+const two = signed(fixed(2));
 const greatest = (values) => Math.max(...values.map(Math.abs), 0);
-const section = (title, text, ...children) => h("section", { class: "box" }, h("h2", {}, title), text && h("p", {}, text), ...children);
 
 /** Decisions grouped by round: [[round, [index, ...]], ...]. */
 const byRound = (decisions) => {
@@ -35,14 +34,16 @@ const strips = (data, reference, choose) => {
     h("button", { type: "button", class: decision.role, "data-k": k, tabindex: k === 0 ? 0 : -1, "aria-pressed": "false",
       title: `${decision.role}: ${decision.text}`, "aria-label": `round ${decision.round}, ${decision.role}: ${decision.text}`,
       onclick: () => choose(k), onfocus: () => choose(k) }, decision.role[0])));
-  return h("div", { class: "strips", role: "region", "aria-label": "Strips" },
+  const box = h("div", { class: "strips", role: "region", "aria-label": "Strips" },
     h("table", {},
       h("thead", {},
-        h("tr", {}, h("th", {}), byRound(decisions).map(([round, ks]) => h("th", { class: "round", colspan: ks.length, scope: "colgroup" }, ks.length > 2 ? `round ${round}` : round))),
+        h("tr", {}, h("th", {}), byRound(decisions).map(([round, ks]) => h("th", { class: "round", colspan: ks.length, scope: "colgroup" }, ks.length > 5 ? `round ${round}` : round))),
         h("tr", {}, h("th", { scope: "col" }), head)),
       h("tbody", {}, Object.entries(rows).map(([name, values]) => h("tr", { class: name === reference ? "reference" : null },
         h("th", { scope: "row", title: data.about[name] ?? null }, name),
         values.map((_, k) => cell(data, name, values, greatest(values), k, marks[name][k])))))));
+  box.style.setProperty("--count", decisions.length);
+  return box;
 };
 
 /** What all estimators say of one decision. */
@@ -56,6 +57,9 @@ const detail = (data, reference, k) => {
 };
 
 const counts = (data, reference) => {
+  if (!data.rows[reference].some((value) => value !== 0)) {
+    return h("p", { class: "empty" }, `${reference} takes no side in this rollout: it gives 0 to every decision, as where all rollouts of a group are paid alike. Choose another reference above.`);
+  }
   const marks = against(data, reference);
   const row = ([name, flags]) => {
     const found = flags.flatMap((flag, k) => (flag ? [k] : []));
@@ -63,8 +67,7 @@ const counts = (data, reference) => {
     return h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, `${found.length} of ${flags.length}`),
       h("td", {}, most === undefined ? "" : `most in round ${data.decisions[most].round}: ${data.decisions[most].text} (${two(data.rows[name][most])}, ${reference} ${two(data.rows[reference][most])})`));
   };
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Signs against the reference" },
-    h("table", { class: "counts" }, h("tbody", {}, Object.entries(marks).filter(([name]) => name !== reference).map(row))));
+  return scrolls("Signs against the reference", { class: "counts" }, h("tbody", {}, Object.entries(marks).filter(([name]) => name !== reference).map(row)));
 };
 
 const words = (data) => h("ol", { class: "rounds" }, byRound(data.decisions).map(([round, ks]) =>
@@ -102,8 +105,7 @@ const show = (data) => {
     const k = target.closest("[data-k]")?.dataset.k;
     if (k !== undefined && Number(k) !== chosen) choose(Number(k));
   });
-  const select = h("select", { "aria-label": "reference", onchange: () => { reference = select.value; draw(); } },
-    Object.keys(data.rows).map((name) => h("option", { value: name, selected: name === reference }, name)));
+  const select = picks("reference", Object.keys(data.rows), reference, () => { reference = select.value; draw(); });
   byId("report").replaceChildren(h("div", {},
     h("header", {}, h("h1", {}, document.title), h("p", { class: "lead" }, Object.entries(data.facts).map(([name, value]) => `${name}: ${value}`).join(" · ")),
       h("ol", {}, data.questions.map((text) => h("li", {}, text)))),
@@ -114,4 +116,4 @@ const show = (data) => {
   draw();
 };
 
-load().then(show, (error) => byId("report").replaceChildren(h("p", { class: "empty" }, `The rollout can't be shown: ${error.message}`)));
+present(show, "The rollout");
