@@ -29,6 +29,12 @@ StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 FIRSTS_KEPT = 4096
 """First prompts that an environment keeps, so that a group of episodes of one question composes it once."""
 
+ABORTS = (
+    *(StopReason.TIMEOUT, StopReason.AGENT_ERROR),
+    *(StopReason.MODEL_ERROR, StopReason.CONTEXT_OVERFLOW),
+)
+"""Why an episode may be ended from outside."""
+
 _OPTIONS = frozenset({"question_id", "state"})
 _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
 
@@ -82,7 +88,7 @@ class SearchQAEnv(gym.Env[str, str]):
     ("max_rounds", or "generation_length" if the last round was cut off by its length), when the next prompt
     would pass `max_context_tokens` ("context_overflow"), when the retriever failed after its bounded retries
     ("retriever_error", with `mask_episode`: it is not the agent's fault), or by `abort` ("timeout",
-    "agent_error").
+    "agent_error", "model_error").
 
     ## Information
 
@@ -269,14 +275,15 @@ class SearchQAEnv(gym.Env[str, str]):
         self._playing().pending = None
 
     def abort(self, reason: str, detail: str = "") -> StepResult:
-        """End the episode from outside, for "timeout" or "agent_error", without a round.
+        """End the episode from outside, without a round.
 
         Args:
-            reason: Which of the two.
+            reason: "timeout", "agent_error", "model_error" (what is behind the agent failed, which is not the
+                policy's fault: `mask_episode`) or "context_overflow" (of the model's own window).
             detail: What exactly happened; for people, no agent will see it.
         """
         now = self._running()
-        allowed = {str(r): r for r in (StopReason.TIMEOUT, StopReason.AGENT_ERROR)}
+        allowed = {str(reason): reason for reason in ABORTS}
         now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), storable(detail)
         now.pending = None
         return self._result(now, None)

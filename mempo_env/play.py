@@ -20,6 +20,7 @@ from mempo_env.rewards import NOTHING, RewardConfig
 from mempo_env.scoring import score_episode
 from mempo_env.tokens import NO_TOKENS, TokenCounter
 from mempo_env.types import (
+    NO_FAULT,
     Action,
     Answer,
     Completion,
@@ -338,7 +339,7 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
 def record(play: Play, rules: Rules) -> Episode:
     """The episode so far, or whole."""
     score = play.score or _score(play, [""] * len(play.questions), well_formed=False)
-    masked = play.stop_reason is StopReason.RETRIEVER_ERROR
+    masked = play.stop_reason in NO_FAULT
     reasons = [
         diagnostics.failure(i, play.asked, objective, answered=play.score is not None, masked=masked)
         for i, objective in enumerate(score.objectives)

@@ -47,8 +47,9 @@ class Agent(Protocol):
     def act(self, contexts: Sequence[Context]) -> Sequence[Completion | str | Exception]:
         """Write the next round of each episode.
 
-        An exception in place of a completion ends that episode alone: "timeout" for a TimeoutError, else
-        "agent_error", as does anything else that is no text. If it raises, or does not write one thing for
-        each context, it is asked again for one context at a time, so that this too ends single episodes.
+        An exception in place of a completion ends that episode alone: a ModelError for its own reason, a
+        TimeoutError as "timeout", any other as "agent_error", as does what is no text. If it raises, or does
+        not write one thing for each context, it is asked again for one context at a time, so that this too
+        ends single episodes.
         """
         ...

@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON, digest
-from mempo_env.types import Episode, Failure, Invalid, StopReason
+from mempo_env.types import NO_FAULT, Episode, Failure, Invalid, StopReason
 
 RESULTS = "results.jsonl"
 PLAN = "run.json"
-FAILED = (StopReason.AGENT_ERROR, StopReason.TIMEOUT, StopReason.RETRIEVER_ERROR)
+FAILED = (*NO_FAULT, StopReason.AGENT_ERROR, StopReason.TIMEOUT)
 """Stop reasons of episodes that failed rather than ended; they count as wrong all the same."""
 
 _CHECK = b',"check":"'

@@ -24,7 +24,7 @@ from mempo_env.files import digest
 from mempo_env.progress import progress
 from mempo_env.questions.prepared import MANIFEST
 from mempo_env.retrieval.http import UNKNOWN
-from mempo_env.types import Episode
+from mempo_env.types import Episode, StopReason
 
 FLOORS = ("empty", "random")
 CEILING = "oracle"
@@ -181,7 +181,8 @@ def _check_sources(plan: Plan, arm: Arm, episode: Episode, env: SearchQAEnv) -> 
     The index is asked for its fingerprint after the episode, so it was the plan's in all of its searches. An
     episode whose retriever failed is wrong whatever the index, and may have ended for want of a server.
     """
-    told = episode.settings["retriever"] if episode.mask_episode else env.retriever.fingerprint
+    failed = episode.stop_reason is StopReason.RETRIEVER_ERROR
+    told = episode.settings["retriever"] if failed else env.retriever.fingerprint
     index = _index(told, plan.retriever)
     if index != plan.index or _settings_digest(episode.settings) != arm.settings:
         raise ResultsError(
