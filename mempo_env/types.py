@@ -148,6 +148,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         finish_reason: Why the model stopped.
         prompt_tokens: Tokens of the prompt where their number is known without the ids (an endpoint's usage).
         output_tokens: Tokens of the output, likewise.
+        cached_tokens: Those of the prompt that came from the server's prefix cache, where it tells.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -158,6 +159,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: FinishReason = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Turn what came into plain data, or refuse it with a ValueError."""
@@ -170,7 +172,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         }
         for name, value in plain.items():
             force_setattr(self, name, value)
-        for n in (self.prompt_tokens, self.output_tokens):
+        for n in (self.prompt_tokens, self.output_tokens, self.cached_tokens):
             if n is not None and (type(n) is not int or n < 0):
                 raise ValueError(f"wanted a number of tokens, 0 or more, got {n!r}")
 
