@@ -17,6 +17,7 @@ from mempo_agents import AGENTS, Context, make_agent
 from mempo_agents.rollout import episodes
 from mempo_env import protocol
 from mempo_env.errors import ConfigError
+from mempo_env.instructions import system_prompt
 from mempo_env.types import Answer, Episode, Search, Segment
 from small import QUESTIONS, TitleRetriever
 
@@ -107,8 +108,9 @@ def test_without_memory_what_a_dropped_step_showed_is_forgotten() -> None:
     question = Segment("question", 0, "Question: Who is the mayor of the town where Aldo Verne was born?", 1)
     call = Segment("call", 2, "<search> Aldo Verne birthplace </search>", 1)
     last = Segment("information", 2, protocol.render_information(()), 1)
-    full = [Context((question, shown, call, last), "q") for shown in (first, second)]
-    cut = Context((question, call, last), "q")
+    system = Segment("system", 0, system_prompt("none", 1, 3), 1)
+    full = [Context((system, question, shown, call, last), "q") for shown in (first, second)]
+    cut = Context((system, question, call, last), "q")
     reader = make_agent("no_memory")
     a, b = map(str, reader.act(full))
     assert "Marrow Bay" in a

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Message, Model, ModelError, Prompt
-from mempo_env.types import Call, Completion
+from mempo_env.types import Call, Completion, Segment
 
 Round: TypeAlias = Generator[Prompt, str, str]
 """Yields prompts, is sent what the model wrote, and returns the text of the round."""
@@ -74,10 +74,23 @@ def completed(text: str, calls: Sequence[Call]) -> Completion:
     return Completion(text, finish_reason=calls[-1].finish_reason if calls else "", calls=calls)
 
 
+ENDS = ("</search>", "</answer>", "</tool_call>")
+"""After which a round is over."""
+
+
+def one_call(context: Context) -> Round:
+    """A round of one call, whose prompt is the environment's."""
+    return (yield as_shown(context, ENDS))
+
+
 def as_shown(context: Context, stop: Sequence[str] = ()) -> Prompt:
     """The prompt as the environment renders it: a message of the system, and one of the user."""
-    head, *rest = context.segments
-    if head.kind != "system":
-        return Prompt((Message("user", context.prompt),), context.segments, tuple(stop))
-    user = Message("user", "\n".join(segment.text for segment in rest))
-    return Prompt((Message("system", head.text), user), context.segments, tuple(stop))
+    return composed(context.segments, stop)
+
+
+def composed(segments: Sequence[Segment], stop: Sequence[str] = ()) -> Prompt:
+    """A prompt of segments: a message of the system if the first one is the system's, and one of the user."""
+    first = int(bool(segments) and segments[0].kind == "system")
+    system = tuple(Message("system", segment.text) for segment in segments[:first])
+    user = Message("user", "\n".join(segment.text for segment in segments[first:]))
+    return Prompt((*system, user), tuple(segments), tuple(stop))

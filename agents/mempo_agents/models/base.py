@@ -75,15 +75,17 @@ class ModelOverflow(ModelError):
 
 
 class Model(Protocol):
-    """A model, asked for many prompts at a time.
+    """A model, asked for many prompts at a time."""
 
-    Attributes:
-        name: What to call it in tables.
-        fingerprint: Changes whenever what it answers may: model, version, sampling, never a key or a host.
-    """
+    @property
+    def name(self) -> str:
+        """What to call it in tables."""
+        ...
 
-    name: str
-    fingerprint: str
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever what it answers may: model, version, sampling, never a key or a host."""
+        ...
 
     def generate(self, prompts: Sequence[Prompt]) -> Sequence[Call | ModelError]:
         """Answer each prompt, in order; a call that failed is its error, and the others are answered."""

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Generic, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -275,21 +274,19 @@ def _error(server: Server, fault: Fault, number: int) -> ModelError:
 def _place(url: str) -> str:
     """Scheme, host and port of an address."""
     try:
-        parts = urlsplit(url.encode().decode())  # no lone surrogates
-        port = parts.port
-        usable = parts.scheme in ("http", "https") and parts.hostname and port != 0
-    except ValueError:
+        found = httpx.URL(url.encode().decode())  # no lone surrogates
+        found.host.encode("idna")
+        usable = found.scheme in ("http", "https") and found.host and found.port != 0
+    except (httpx.InvalidURL, ValueError):
         usable = False
     if not usable:
-        raise ConfigError(
-            "url: wanted the address of a model's server, http://HOST:PORT/v1, got something else"
-        )
-    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigError("url: wanted a model server's address, http://HOST:PORT/v1, got something else")
+    if found.userinfo or found.query or found.fragment:
         raise ConfigError(
             "url: wanted an address without password, query and fragment, got one with: put the key into the "
             "environment, and its variable's name into key_env"
         )
-    return f"{parts.scheme}://{parts.hostname}{'' if port is None else f':{port}'}"
+    return f"{found.scheme}://{found.netloc.decode()}"
 
 
 def _key(variable: str) -> str:

@@ -1,0 +1,30 @@
+"""The models by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from mempo_agents.models.base import Model
+from mempo_agents.models.scripted import ScriptedModel
+from mempo_agents.own import own
+from mempo_env.errors import lookup
+
+MODELS: dict[str, Callable[[str], Model]] = {
+    "scripted": lambda _: ScriptedModel(),
+}
+"""Name: what makes the model, from what stands after the name and a colon ("" if nothing does)."""
+
+
+def make_model(name: str) -> Model:
+    """Make a model by name; ConfigError with the nearest name if there is none.
+
+    Args:
+        name: A name in `MODELS`, with a colon and what it is made of where it needs that; or "module:thing"
+            for one of your own, where the thing is a model, or a class or function that makes one without
+            arguments.
+    """
+    kind, colon, rest = name.partition(":")
+    if kind in MODELS or not colon:
+        return lookup(MODELS, kind, "model")(rest)
+    return cast(Model, own(name, "model", ("name", "fingerprint", "generate")))
