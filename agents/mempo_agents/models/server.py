@@ -276,7 +276,8 @@ def _place(url: str) -> str:
     try:
         found = httpx.URL(url.encode().decode())  # no lone surrogates
         found.host.encode("idna")
-        usable = found.scheme in ("http", "https") and found.host and found.port != 0
+        port = 80 if found.port is None else found.port
+        usable = found.scheme in ("http", "https") and found.host and 0 < port < 2**16
     except (httpx.InvalidURL, ValueError):
         usable = False
     if not usable:
