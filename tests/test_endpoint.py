@@ -175,7 +175,7 @@ def test_a_tag_with_parameters_is_open_too() -> None:
 
 @given(st.text("ab</x> ", max_size=30), st.lists(st.text("ab</x> ", max_size=5), max_size=3), st.booleans())
 def test_what_a_server_cuts_and_tells_is_whole_again(text: str, stop: list[str], kept: bool) -> None:
-    """A server that stops at the first stop text to be complete, with it or without, and says which it was."""
+    """A server that stops at the first stop text to be complete, with it or without, and says which."""
     ends = [(text.find(one) + len(one), one) for one in stop if one and one in text]
     end, matched = min(ends, key=lambda found: (found[0], -len(found[1])), default=(len(text), None))
     shown = text[: end if kept or matched is None else end - len(matched)]
@@ -276,8 +276,20 @@ def test_it_is_named_model_at_address() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "127.0.0.1:8000", "ftp://host", "http://", "http://host:port", "http://h:99999", "http://h:0"]
-    + ["http://[::1", "http://\u2100:1", "http://a..b", "http://" + "a" * 64, "http://h/\udce9"],
+    [
+        "",
+        "127.0.0.1:8000",
+        "ftp://host",
+        "http://",
+        "http://host:port",
+        "http://h:99999",
+        "http://h:0",
+        "http://[::1",
+        "http://\u2100:1",
+        "http://a..b",
+        "http://" + "a" * 64,
+        "http://h/\udce9",
+    ],
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="url: wanted a model server's address"):

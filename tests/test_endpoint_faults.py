@@ -1,4 +1,4 @@
-"""The endpoint model against servers that do everything wrong over real sockets: typed ends, in bounded time."""
+"""The endpoint model against servers that do everything wrong over real sockets: typed ends, and soon."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def endpoint(url: str, **settings: Any) -> Endpoint:
     return Endpoint(url=url, model="m", **{**impatient, **settings})
 
 
-def ask(model: Endpoint, prompts: Sequence[Prompt] = (prompt(),)) -> Any:  # noqa: B008
-    """Generate in a thread of its own, so that a client that hangs fails its test instead of the whole run."""
+def ask(model: Endpoint, prompts: Sequence[Prompt] = (prompt(),)) -> Any:
+    """Generate in a thread of its own, so that a client that hangs fails its test, not the whole run."""
     threads = ThreadPoolExecutor(1)
     try:
         return threads.submit(model.generate, prompts).result(timeout=60)
@@ -150,8 +150,8 @@ OVERFLOWS = {
         400,
         {
             "object": "error",
-            "message": "This model's maximum context length is 16384 tokens. However, you requested 19591 tokens "
-            "(9591 in the messages, 10000 in the completion). Please reduce the length of the messages or "
+            "message": "This model's maximum context length is 16384 tokens. However, you requested 19591 "
+            "tokens (9591 in the messages, 10000 in the completion). Please reduce the length of the messages or "
             "completion.",
             "type": "BadRequestError",
             "param": None,
@@ -162,8 +162,8 @@ OVERFLOWS = {
         400,
         {
             "error": {
-                "message": "The decoder prompt (length 163840) is longer than the maximum model length of 131072. "
-                "Make sure that `max_model_len` is no smaller than the number of text tokens.",
+                "message": "The decoder prompt (length 163840) is longer than the maximum model length of "
+                "131072. Make sure that `max_model_len` is no smaller than the number of text tokens.",
                 "type": "BadRequestError",
                 "param": None,
                 "code": 400,
@@ -174,7 +174,7 @@ OVERFLOWS = {
         400,
         {"object": "error", "message": "max_tokens must be at least 1, got -186.", "code": 400},
     ),
-    # github.com/QwenLM/Qwen3/issues/1321; sglang tokenizer_manager.py; github.com/sgl-project/sglang/issues/4048
+    # github.com/QwenLM/Qwen3/issues/1321; its tokenizer_manager.py; github.com/sgl-project/sglang/issues/4048
     "SGLang": (
         400,
         {
@@ -189,8 +189,8 @@ OVERFLOWS = {
         400,
         {
             "object": "error",
-            "message": "Requested token count exceeds the model's maximum context length of 64000 tokens. You "
-            "requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens for the "
+            "message": "Requested token count exceeds the model's maximum context length of 64000 tokens. "
+            "You requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens for the "
             "completion.",
             "type": "BadRequestError",
             "code": 400,
@@ -200,7 +200,7 @@ OVERFLOWS = {
         400,
         {"message": "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."},
     ),
-    # github.com/ggml-org/llama.cpp/pull/15780, and what it says since; github.com/oobabooga/textgen/issues/7257
+    # github.com/ggml-org/llama.cpp/pull/15780, and what it says since; oobabooga/textgen/issues/7257
     "llama.cpp": (
         400,
         {
@@ -219,8 +219,8 @@ OVERFLOWS = {
         {
             "error": {
                 "code": 500,
-                "message": "the request exceeds the available context size. try increasing the context size or "
-                "enable context shift",
+                "message": "the request exceeds the available context size. try increasing the context size "
+                "or enable context shift",
                 "type": "exceed_context_size_error",
             }
         },
