@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -9,7 +10,9 @@ from msgspec import Struct
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Message, Model, ModelError, Prompt
-from mempo_env.types import Call, Completion, Segment
+from mempo_env.protocol import neutralise
+from mempo_env.tokens import count_words
+from mempo_env.types import Call, Completion, Segment, SegmentKind
 
 Round: TypeAlias = Generator[Prompt, str, str]
 """Yields prompts, is sent what the model wrote, and returns the text of the round."""
@@ -92,5 +95,45 @@ def composed(segments: Sequence[Segment], stop: Sequence[str] = ()) -> Prompt:
     """A prompt of segments: a message of the system if the first one is the system's, and one of the user."""
     first = int(bool(segments) and segments[0].kind == "system")
     system = tuple(Message("system", segment.text) for segment in segments[:first])
-    user = Message("user", "\n".join(segment.text for segment in segments[first:]))
-    return Prompt((*system, user), tuple(segments), tuple(stop))
+    return Prompt((*system, Message("user", joined(segments[first:]))), tuple(segments), tuple(stop))
+
+
+# --- Prompts of one's own ----------------------------------------------------------------------------------
+
+
+def joined(segments: Sequence[Segment]) -> str:
+    """Their texts, as the environment joins them."""
+    return "\n".join(segment.text for segment in segments)
+
+
+def kinds(segments: Sequence[Segment], *wanted: SegmentKind) -> tuple[Segment, ...]:
+    """The segments of some kinds, in their order."""
+    return tuple(segment for segment in segments if segment.kind in wanted)
+
+
+def without(segments: Sequence[Segment], *unwanted: SegmentKind) -> tuple[Segment, ...]:
+    """The segments of all other kinds, in their order."""
+    return tuple(segment for segment in segments if segment.kind not in unwanted)
+
+
+def said(kind: SegmentKind, text: str, context: Context) -> Segment:
+    """A segment that no ledger holds, an instruction or what a call of this round wrote; tokens are words."""
+    now = 1 + max((segment.round for segment in context.segments), default=0)
+    return Segment(kind, now, text, count_words(text))
+
+
+def inside(text: str, tag: str) -> str:
+    """What stands in a tag of a text, or the whole text if there is none; inert, so that it cannot act."""
+    match = re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.DOTALL)
+    return neutralise(match[1] if match else text).strip()
+
+
+def remembered(text: str, context: Context) -> tuple[Segment, ...]:
+    """What a call wrote into `<mem>`, as the segment that the environment will make of it; () for nothing."""
+    memory = inside(text, "mem")
+    return (said("mem", f"<mem>\n{memory}\n</mem>", context),) if memory else ()
+
+
+def with_memory(memory: Sequence[Segment], action: str) -> str:
+    """The text of a round that stores a memory, if there is any, and acts."""
+    return "\n".join([*(segment.text for segment in memory), action])

@@ -8,7 +8,11 @@ from typing import TypeAlias, cast
 
 from mempo_agents.base import Agent
 from mempo_agents.empty import empty_agent
+from mempo_agents.iterresearch import iterresearch_agent
+from mempo_agents.mem1 import mem1_agent
+from mempo_agents.memagent import memagent_agent
 from mempo_agents.mempo import mempo_agent
+from mempo_agents.memsearcher import memsearcher_agent
 from mempo_agents.models.base import Model
 from mempo_agents.models.table import make_model
 from mempo_agents.no_memory import no_memory_agent
@@ -16,6 +20,8 @@ from mempo_agents.oracle import oracle_agent
 from mempo_agents.own import own
 from mempo_agents.random_agent import random_agent
 from mempo_agents.react import react_agent
+from mempo_agents.resum import resum_agent
+from mempo_agents.selfask import selfask_agent
 from mempo_agents.window import window_agent
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.questions.set import QuestionSet
@@ -37,11 +43,18 @@ AGENTS: dict[str, Make] = {
     "window": lambda _, model: window_agent(model),
     "no_memory": lambda _, model: no_memory_agent(model),
     "mempo": lambda _, model: mempo_agent(model),
+    "mem1": lambda _, model: mem1_agent(model),
+    "memagent": lambda _, model: memagent_agent(model),
+    "memsearcher": lambda _, model: memsearcher_agent(model),
+    "resum": lambda _, model: resum_agent(model),
+    "iterresearch": lambda _, model: iterresearch_agent(model),
+    "selfask": lambda _, model: selfask_agent(model),
 }
 """Name: what makes the agent, from the questions that it will be asked and the model behind it."""
 
 SIZED: dict[str, Callable[[Model, int], Agent]] = {
     "window": window_agent,
+    "resum": resum_agent,
 }
 """Agents that take a number by name, as in "window(4)"."""
 

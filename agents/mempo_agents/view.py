@@ -204,6 +204,12 @@ def read_article(note: str) -> Article | None:
 # --- Writing -----------------------------------------------------------------------------------------------
 
 
+def write_information(articles: Iterable[Article]) -> str:
+    """Passages as the environment shows them, which `read_information` reads back."""
+    lines = [f"[{i}] {article.title}\n{article.text}" for i, article in enumerate(articles, 1)]
+    return "\n".join(["<information>", *lines, "</information>"])
+
+
 def write_notes(notes: Iterable[tuple[int, str]]) -> str:
     """Lines that `read_notes` reads back."""
     return "\n".join(f"{objective + 1}. {' '.join(text.split())}" for objective, text in notes)

@@ -30,6 +30,9 @@ def run(
         str,
         typer.Option(help="Names (or module:thing), with commas; empty, random and oracle are added."),
     ] = AGENTS,
+    model: Annotated[
+        str, typer.Option(help="Behind the agents that ask one: 'scripted', or module:thing of your own.")
+    ] = "scripted",
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
     objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
@@ -46,6 +49,7 @@ def run(
     plan = make_plan(
         dataset,
         [name.strip() for name in agents.split(",") if name.strip()],
+        model=model,
         corpus=None if corpus is None else str(corpus),
         retriever=retriever,
         split=split,
