@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
+from mempo_agents.bank import bank_agent
 from mempo_agents.base import Agent
 from mempo_agents.empty import empty_agent
 from mempo_agents.iterresearch import iterresearch_agent
@@ -43,6 +44,7 @@ AGENTS: dict[str, Make] = {
     "window": lambda _, model: window_agent(model),
     "no_memory": lambda _, model: no_memory_agent(model),
     "mempo": lambda _, model: mempo_agent(model),
+    "bank": lambda _, model: bank_agent(model),
     "mem1": lambda _, model: mem1_agent(model),
     "memagent": lambda _, model: memagent_agent(model),
     "memsearcher": lambda _, model: memsearcher_agent(model),

@@ -13,7 +13,8 @@ from mempo_agents.reader.text import key
 from mempo_agents.view import Article, View, read_article, write_article
 
 UNKNOWN = "unknown"
-_ANSWER, _ASKED = "= ", "? "
+ANSWER, ASKED = "= ", "? "
+"""How a note starts that is an answer, and one that is a search already made."""
 
 Note = tuple[int, str]
 """(number of the objective from 0, text)."""
@@ -69,7 +70,7 @@ def _work(view: View, planned: bool) -> Step:
             working = [(i, note) for note in _working(asked, outcome, query if planned else "")]
             break
         answers[i] = outcome.answer or UNKNOWN
-    notes = [*((i, _ANSWER + answer) for i, answer in sorted(answers.items())), *working]
+    notes = [*((i, ANSWER + answer) for i, answer in sorted(answers.items())), *working]
     return Step(tuple(notes), query, tuple(answers.get(i, UNKNOWN) for i in range(len(states))))
 
 
@@ -79,10 +80,10 @@ def _states(view: View) -> list[State]:
     learned: dict[int, list[Article]] = {}
     for i, note in view.notes:
         article = read_article(note)
-        if note.startswith(_ANSWER):
-            answers[i] = note.removeprefix(_ANSWER)
-        elif note.startswith(_ASKED):
-            asked.setdefault(i, []).append(note.removeprefix(_ASKED))
+        if note.startswith(ANSWER):
+            answers[i] = note.removeprefix(ANSWER)
+        elif note.startswith(ASKED):
+            asked.setdefault(i, []).append(note.removeprefix(ASKED))
         elif article is not None:
             learned.setdefault(i, []).append(article)
     return [
@@ -101,4 +102,4 @@ def _working(asked: Sequence[str], outcome: Outcome, query: str) -> list[str]:
     """The notes on the question in hand: what was learned, and the searches that would be made again."""
     learned = [write_article(article) for article in dict.fromkeys(outcome.support)]
     searches = [made for made in asked if made in outcome.again]
-    return [*learned, *(_ASKED + made for made in (*searches, query) if made)]
+    return [*learned, *(ASKED + made for made in (*searches, query) if made)]
