@@ -10,8 +10,16 @@ from mempo_agents.models.scripted import ScriptedModel
 from mempo_agents.own import own
 from mempo_env.errors import lookup
 
+
+def _endpoint(name: str) -> Model:
+    from mempo_agents.models.endpoint import open_endpoint
+
+    return open_endpoint(name)
+
+
 MODELS: dict[str, Callable[[str], Model]] = {
     "scripted": lambda _: ScriptedModel(),
+    "endpoint": _endpoint,
 }
 """Name: what makes the model, from what stands after the name and a colon ("" if nothing does)."""
 

@@ -3,8 +3,8 @@
     3. Where was Aldo Verne born? | Aldo Verne :: He was born in 1901. | ? Aldo Verne birthplace
     3. Where was Aldo Verne born? | = Marrow Bay
 
-It goes through the questions in order. A round replaces the entry of the question in hand and reads it back, so
-that the next round sees it; once all are done a round reads every entry, and the next one answers.
+It goes through the questions in order. A round replaces the entry of the question in hand and reads it back,
+so that the next round sees it; once all are done a round reads every entry, and the next one answers.
 """
 
 from __future__ import annotations
