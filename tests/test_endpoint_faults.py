@@ -151,8 +151,8 @@ OVERFLOWS = {
         {
             "object": "error",
             "message": "This model's maximum context length is 16384 tokens. However, you requested 19591 "
-            "tokens (9591 in the messages, 10000 in the completion). Please reduce the length of the messages or "
-            "completion.",
+            "tokens (9591 in the messages, 10000 in the completion). Please reduce the length of the "
+            "messages or completion.",
             "type": "BadRequestError",
             "param": None,
             "code": 400,
@@ -190,8 +190,8 @@ OVERFLOWS = {
         {
             "object": "error",
             "message": "Requested token count exceeds the model's maximum context length of 64000 tokens. "
-            "You requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens for the "
-            "completion.",
+            "You requested a total of 71897 tokens: 7897 tokens from the input messages and 64000 tokens "
+            "for the completion.",
             "type": "BadRequestError",
             "code": 400,
         },

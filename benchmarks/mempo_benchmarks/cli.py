@@ -31,7 +31,8 @@ def run(
         typer.Option(help="Names (or module:thing), with commas; empty, random and oracle are added."),
     ] = AGENTS,
     model: Annotated[
-        str, typer.Option(help="Behind the agents that ask one: 'scripted', or module:thing of your own.")
+        str,
+        typer.Option(help="Behind the agents: scripted, endpoint:MODEL@URL, or module:thing of your own."),
     ] = "scripted",
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
@@ -73,12 +74,17 @@ def report(
     allow_different: Annotated[
         bool, typer.Option("--allow-different", help="Compare runs of different data, code or settings.")
     ] = False,
+    prices: Annotated[
+        Path | None, typer.Option(help="TOML file with the price of each model, for dollars in the tables.")
+    ] = None,
 ) -> None:
     """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval."""
+    from mempo_benchmarks.costs import read_prices
     from mempo_benchmarks.report import REPORT, report_page, write_page
     from mempo_benchmarks.summary import compare
 
-    comparison = compare(runs, baseline, allow_different)
+    paid = {} if prices is None else read_prices(prices)
+    comparison = compare(runs, baseline, allow_different, paid)
     page = out or runs[0] / REPORT
     write_page(page, report_page(comparison, page.parent))
     show(comparison)
