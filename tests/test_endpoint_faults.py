@@ -22,7 +22,9 @@ from answering import ANSWER, agent_of, chat, prompt, told, unless
 from mempo_agents.models.base import ModelError, ModelOverflow, ModelTimeout, Prompt
 from mempo_agents.models.endpoint import Endpoint
 from mempo_agents.rollout import episodes
+from mempo_benchmarks.costs import Price
 from mempo_benchmarks.results import FullRow, read_plan, read_rows
+from mempo_benchmarks.summary import compare
 from mempo_env.cli import main
 from mempo_env.types import Call, Episode, StopReason
 from scripted import Asked, Behaviour, drip, hang, ok, raw, serving, status
@@ -524,3 +526,23 @@ def test_with_a_second_try_the_same_server_is_good_enough(
         rows = bench(server, 3, tmp_path, monkeypatch)
     assert {row.stop_reason for row in rows} == {StopReason.ANSWERED}
     assert len(server.requests) > 9
+
+
+def test_it_is_named_on_the_command_line_and_its_usage_is_what_a_run_cost(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 90, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
+    number, run = itertools.count(1), str(tmp_path / "run")
+    answer = ok(chat(usage=usage))
+    with serving(lambda asked: (status(503) if next(number) == 2 else answer)(asked)) as server:
+        model = f"endpoint:org/m@{server.url}/v1"
+        command = ["bench", "run", "--dataset", "synthetic", "--agents", "mempo", "--episodes", "3"]
+        assert main([*command, "--model", model, "--num-envs", "1", "--out", run]) == 0
+    assert len(server.requests) == 4
+    (mempo,) = [
+        arm
+        for arm in compare([Path(run)], prices={"org/m": Price(prompt=1, cached=0.5, output=10)}).arms
+        if arm.agent == "mempo"
+    ]
+    spent = {key: spent.episode.value for key, spent in mempo.spent.items()}
+    assert mempo.model == "org/m"
+    assert (spent["prompt"], spent["cached"], spent["output"]) == (90, 60, 10)
+    assert spent["dollars"] == pytest.approx((30 * 1 + 60 * 0.5 + 10 * 10) / 1e6)
