@@ -23,6 +23,7 @@ from mempo_env.types import (
     NO_FAULT,
     Action,
     Answer,
+    Call,
     Completion,
     Diagnostics,
     Episode,
@@ -167,6 +168,7 @@ def conclude(
         outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none.
     """
     play.asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
+    calls = _recorded(play, completion.calls)
     hits = () if isinstance(outcome, Exception) else outcome
     if isinstance(outcome, Exception):
         play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, storable(str(outcome))
@@ -196,7 +198,7 @@ def conclude(
         token_ids=completion.token_ids,
         logprobs=completion.logprobs,
         finish_reason=completion.finish_reason,
-        calls=completion.calls,
+        calls=calls,
         action=action,
         hits=hits,
         memory=play.memory,
@@ -299,6 +301,15 @@ def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int,
     if not completion.calls:
         return ((play.prompt_tokens, len(completion.token_ids) or rules.count(completion)),)
     return tuple(tokens.of_call(call, rules.count) for call in completion.calls)
+
+
+def _recorded(play: Play, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls of a round, with the segments in view as their indices: a record says nothing twice."""
+    index = dict(zip(play.segments, play.view, strict=True)) if calls else {}
+    return tuple(
+        replace(call, segments=tuple(index.get(s, s) if isinstance(s, Segment) else s for s in call.segments))
+        for call in calls
+    )
 
 
 def _earned(play: Play, rules: Rules, action: Action, overflow: bool) -> RewardTerms:

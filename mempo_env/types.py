@@ -140,7 +140,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a model within a round, as it was made.
 
     Attributes:
-        segments: The segments that the prompt was composed of.
+        segments: The segments that the prompt was composed of; in an episode, those that its round saw by
+            their index in the ledger.
         output: The text that came back.
         prompt_ids: Exact token ids of the prompt; empty if the model works on text.
         output_ids: Exact token ids of the output; empty if the model works on text.
@@ -151,7 +152,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         cached_tokens: Those of the prompt that came from the server's prefix cache, where it tells.
     """
 
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[Segment | int, ...] = ()
     output: str = ""
     prompt_ids: tuple[int, ...] = ()
     output_ids: tuple[int, ...] = ()

@@ -244,7 +244,7 @@ def test_a_run_is_not_gone_on_with_another_model(tmp_path: Path, monkeypatch: py
     same = make_plan("synthetic", ["mempo"], episodes=1, model="mempo_agents.models.scripted:ScriptedModel")
     bench(same, tmp_path / "run")
     other = make_plan("synthetic", ["mempo"], episodes=1, model="other_model:Lazy")
-    with pytest.raises(ResultsError, match="agent mempo .*lazy-1"):
+    with pytest.raises(ResultsError, match=r"agent mempo .*lazy-1"):
         bench(other, tmp_path / "run")
 
 

@@ -72,6 +72,15 @@ def test_at_eight_objectives_memory_is_as_good_as_the_whole_history_and_stays_sh
     assert max(flat) <= 1.2 * min(flat)
 
 
+REMEMBERING = ["mem1", "iterresearch", "memagent", "memsearcher", "resum", "selfask", "bank"]
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_every_agent_that_remembers_reads_the_synthetic_world(name: str) -> None:
+    """With the scripted model, whose notes lose nothing that it needs."""
+    assert em(play(name, 4, 12)) >= 0.95
+
+
 def test_at_eight_objectives_the_memory_holds_what_is_needed() -> None:
     for episode in play("mempo", 8, 12):
         assert all(round.memory for round in episode.rounds)

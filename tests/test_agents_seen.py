@@ -169,7 +169,9 @@ def test_the_record_of_a_call_is_its_prompt(name: str) -> None:
     for prompts, played in zip(rounds, episode.rounds, strict=True):
         assert len(played.calls) == len(prompts)
         for prompt, call in zip(prompts, played.calls, strict=True):
-            assert "\n".join(segment.text for segment in call.segments) == prompt.text
+            segments = (episode.ledger[s] if isinstance(s, int) else s for s in call.segments)
+            assert "\n".join(segment.text for segment in segments) == prompt.text
+            assert not any(s in episode.ledger[: played.view[-1]] for s in call.segments)  # nothing twice
 
 
 def test_every_agent_that_asks_a_model_is_looked_at_here() -> None:
