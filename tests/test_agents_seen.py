@@ -116,8 +116,10 @@ def test_it_reads_in_calls_of_their_own_and_acts_without_the_passages(name: str)
         assert all(len(markers([prompt])) == 1 for prompt in prompts[:-1])
 
 
-def test_memagent_reads_one_passage_a_call() -> None:
+def test_memagent_reads_one_passage_a_call_with_the_memory_of_the_one_before() -> None:
     rounds, _ = seen("memagent")
+    assert "noted" not in rounds[1][0].text
+    assert all("noted" in first.text for first, *_ in rounds[2:])
     for first, second, _ in rounds[1:]:
         assert "is here" in first.text and "is there" not in first.text
         assert "is there" in second.text and "is here" not in second.text

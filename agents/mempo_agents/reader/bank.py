@@ -29,13 +29,12 @@ def play(view: View) -> str:
     hand = _in_hand(view)
     answered = {i for i, note in known if note.startswith(ANSWER)}
     stored = tuple((i, _STORED) for i in range(hand) if i not in answered)
-    ordered = tuple(sorted((*stored, *known), key=lambda note: note[0] == hand))  # what is in hand comes last
-    step = go_on(structs.replace(view, notes=ordered))
+    step = go_on(structs.replace(view, notes=(*stored, *known)))
     all_read = len(view.reads) > 1
     if view.last_round or (not step.query and (not stored or all_read)):
         answers = (UNKNOWN if ANSWER + answer == _STORED else answer for answer in step.answers)
         return write_answers(tuple(answers))
-    changed = dict.fromkeys(i for i, note in step.notes if (i, note) not in ordered)
+    changed = dict.fromkeys(i for i, note in step.notes if (i, note) not in (*stored, *known))
     writes = [_write(view, i, [text for j, text in step.notes if j == i]) for i in changed]
     last_chance = view.rounds_left == 2
     wanted = range(len(view.questions)) if last_chance or not step.query else [step.notes[-1][0]]
