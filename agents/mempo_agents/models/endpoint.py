@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from mempo_agents.models.base import ModelError, Prompt, Sampling
+from mempo_agents.models.chat import until
 from mempo_agents.models.server import Fault, Server, ask, refusal
 from mempo_env.errors import ConfigError
 from mempo_env.files import BAD_JSON, digest
@@ -209,9 +210,8 @@ def stopped(answer: Answer, stop: Sequence[str]) -> str:
     which one matched, it is the closing tag of the tag that was opened last and is still open.
     """
     text, stop = answer.text, [one for one in stop if one]
-    ends = [at + len(one) for one in stop if (at := text.find(one)) >= 0]
-    if ends:
-        return text[: min(ends)]
+    if any(one in text for one in stop):
+        return until(text, stop)
     if answer.finish_reason != "stop":
         return text
     if answer.stopped_by is UNSET:

@@ -58,9 +58,6 @@ class Loaded(Struct, frozen=True, kw_only=True):
 class HuggingFace(Settings, frozen=True, kw_only=True):
     """A causal language model of transformers in this process; a `Model` of `mempo_agents.models.base`.
 
-    Where the window is full before `sampling.max_tokens`, the output ends there with the finish reason
-    "length".
-
     `Call.output_ids` are what was sampled, the token that ends a message included. `Call.output` is their
     text without special tokens, up to and with the stop text; the last token may reach beyond it.
     `Call.logprobs` are log softmax of the logits in float32, at temperature 1 and over all tokens, whatever
@@ -88,12 +85,16 @@ class HuggingFace(Settings, frozen=True, kw_only=True):
         return f"huggingface-1-{self.name}-{digest(self.loaded.contents, settings)}"
 
     def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
-        """Answer each prompt, in order; one that does not fit the window is a ModelOverflow."""
+        """Answer each prompt, in order.
+
+        A prompt that does not fit the window with `sampling.max_tokens` after it is a ModelOverflow, as it is
+        for SGLang and vLLM.
+        """
         found: dict[int, Call | ModelError] = {}
         asked: dict[int, tuple[int, ...]] = {}
         for i, prompt in enumerate(prompts):
             try:
-                asked[i] = _fitting(encode(self.loaded.tokenizer, prompt), self.loaded.window)
+                asked[i] = self._fitting(encode(self.loaded.tokenizer, prompt))
             except ModelError as error:
                 found[i] = error
         order = sorted(asked, key=lambda i: len(asked[i]))
@@ -104,6 +105,15 @@ class HuggingFace(Settings, frozen=True, kw_only=True):
             for i, one in zip(rows, sampled, strict=True):
                 found[i] = _call(self.loaded.tokenizer, prompts[i], asked[i], one)
         return [found[i] for i in range(len(prompts))]
+
+    def _fitting(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        window, new = self.loaded.window, self.sampling.max_tokens
+        if window is not None and len(ids) + new > window:
+            raise ModelOverflow(
+                f"wanted at most the {window:,} tokens of the model's window, got a prompt of {len(ids):,} "
+                f"and max_tokens {new:,}: show the agent less, lower max_tokens, or use a longer window"
+            )
+        return ids
 
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
@@ -161,15 +171,6 @@ def _weights_digest(model: str, config: Any) -> str:
     return digest(*(part for path in files for part in (path.name, file_digest(path))))
 
 
-def _fitting(ids: tuple[int, ...], window: int | None) -> tuple[int, ...]:
-    if window is not None and len(ids) >= window:
-        raise ModelOverflow(
-            f"wanted a prompt shorter than the model's window of {window:,} tokens, got {len(ids):,}: show "
-            "the agent less, or use a model with a longer window"
-        )
-    return ids
-
-
 def _call(
     tokenizer: Tokenizer, prompt: Prompt, prompt_ids: tuple[int, ...], sampled: Sampled
 ) -> Call | ModelError:
@@ -203,7 +204,6 @@ class _Row(Struct):
     """A prompt that is being continued."""
 
     stop: tuple[str, ...]
-    limit: int
     draws: np.ndarray[Any, np.dtype[np.float64]]
     ids: list[int] = []
     logprobs: list[float] = []
@@ -217,14 +217,14 @@ def sample(
 
     Args:
         model: Who continues them.
-        prompts: Their ids, each shorter than the window and not empty.
+        prompts: Their ids, at least one prompt and none empty, each with room in the window.
         stops: For each, the texts after which it ends.
         sampling: How to draw.
     """
     from transformers import DynamicCache
 
     network, device = model.network, model.network.device
-    rows = [_row(model, prompt, stop, sampling) for prompt, stop in zip(prompts, stops, strict=True)]
+    rows = [_row(prompt, stop, sampling) for prompt, stop in zip(prompts, stops, strict=True)]
     going, cache = list(rows), DynamicCache(config=network.config)
     kept_as = "cache" if "cache" in signature(network.forward).parameters else "past_key_values"
     new_BT, mask_BT = (part.to(device) for part in _padded(prompts))
@@ -253,12 +253,10 @@ def sample(
     return [Sampled(tuple(row.ids), tuple(row.logprobs), row.finish_reason) for row in rows]
 
 
-def _row(model: Loaded, prompt: Sequence[int], stop: Sequence[str], sampling: Sampling) -> _Row:
-    room = sampling.max_tokens if model.window is None else model.window - len(prompt)
-    limit = min(sampling.max_tokens, room)
+def _row(prompt: Sequence[int], stop: Sequence[str], sampling: Sampling) -> _Row:
     seed = digest(str(sampling.seed), np.asarray(prompt, np.int64).tobytes())
-    draws = np.random.default_rng(int(seed, 16)).random(limit)
-    return _Row(tuple(one for one in stop if one), limit, draws)
+    draws = np.random.default_rng(int(seed, 16)).random(sampling.max_tokens)
+    return _Row(tuple(one for one in stop if one), draws)
 
 
 def _padded(prompts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -304,7 +302,7 @@ def _append(model: Loaded, row: _Row, token: int, logprob: float) -> None:
     row.logprobs.append(logprob)
     if token in model.ends or _stopped(model.tokenizer, row):
         row.finish_reason = "stop"
-    elif len(row.ids) == row.limit:
+    elif len(row.ids) == len(row.draws):
         row.finish_reason = "length"
 
 

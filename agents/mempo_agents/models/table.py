@@ -17,9 +17,23 @@ def _endpoint(name: str) -> Model:
     return open_endpoint(name)
 
 
+def _huggingface(name: str) -> Model:
+    from mempo_agents.models.huggingface import open_huggingface
+
+    return open_huggingface(name)
+
+
+def _sglang(name: str) -> Model:
+    from mempo_agents.models.sglang import open_sglang
+
+    return open_sglang(name)
+
+
 MODELS: dict[str, Callable[[str], Model]] = {
     "scripted": lambda _: ScriptedModel(),
     "endpoint": _endpoint,
+    "huggingface": _huggingface,
+    "sglang": _sglang,
 }
 """Name: what makes the model, from what stands after the name and a colon ("" if nothing does)."""
 
