@@ -122,6 +122,8 @@ class SearchQAEnv(gym.Env[str, str]):
         max_memory_tokens: Longest memory allowed, a longer write is an invalid action; None: no limit.
         system_prompt: Text of the first segment; None: the protocol's own; "": none.
         hint: Whether the prompt ends with the rounds (and context tokens) left.
+        answers: How the default system prompt asks for several answers: in "numbered" lines, or one after the
+            other with a "semicolon" between them (MEM1's); both are read.
         compose: How several objectives are drawn: "random", or "consecutive" rows of the split (MEM1's).
         retriever_noise: Probability, for experiments, with which each hit is replaced by a random passage.
         render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
@@ -152,6 +154,7 @@ class SearchQAEnv(gym.Env[str, str]):
         max_memory_tokens: int | None = None,
         system_prompt: str | None = None,
         hint: bool = True,
+        answers: Literal["numbered", "semicolon"] = "numbered",
         compose: Literal["random", "consecutive"] = "random",
         retriever_noise: float = 0.0,
         render_mode: Literal["ansi", "html"] | None = None,
@@ -181,7 +184,12 @@ class SearchQAEnv(gym.Env[str, str]):
             tokenizer=tokenizer,
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
-            system_prompt=instructions.system_prompt(memory_kind(memory)[0], objectives, self.top_k)
+            system_prompt=instructions.system_prompt(
+                memory_kind(memory)[0],
+                objectives,
+                self.top_k,
+                lookup(instructions.ANSWERS, answers, "answers"),
+            )
             if system_prompt is None
             else system_prompt,
             hint=hint,
@@ -190,6 +198,7 @@ class SearchQAEnv(gym.Env[str, str]):
                 "retriever": self.retriever.fingerprint,
                 "split": split,
                 "top_k": self.top_k,
+                "answers": answers,
                 "compose": compose,
                 "retriever_noise": self.retriever_noise,
             },

@@ -20,10 +20,14 @@ What is neither in the bank nor in your last step is gone.
 
 _RULES = {"inline": _MEMORY_RULES, "own": _MEMORY_RULES, "bank": _BANK_RULES}
 
-_ANSWER_RULES = "Answer with numbered lines, one for each question, in order:\n1. ...\n2. ..."
+ANSWERS = {
+    "numbered": "Answer with numbered lines, one for each question, in order:\n1. ...\n2. ...",
+    "semicolon": "Answer all questions in order, with a semicolon between two answers: first; second",
+}
+"""How several answers may be asked for."""
 
 
-def system_prompt(memory: str, objectives: int, top_k: int) -> str:
+def system_prompt(memory: str, objectives: int, top_k: int, answers: str = ANSWERS["numbered"]) -> str:
     """The protocol in words, for the kind of memory, the number of objectives and of passages a search."""
     what = "the question" if objectives == 1 else f"all {objectives} questions"
     parts = [
@@ -32,6 +36,6 @@ def system_prompt(memory: str, objectives: int, top_k: int) -> str:
         "In each round think inside <think> ... </think>, then do exactly one of two things:\n"
         f"<search> one query </search>, answered by at most {top_k} passages in <information>, or\n"
         "<answer> the answer </answer>, which ends the episode.",
-        _ANSWER_RULES if objectives > 1 else "",
+        answers if objectives > 1 else "",
     ]
     return "\n".join(part for part in parts if part)

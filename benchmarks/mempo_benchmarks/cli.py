@@ -38,6 +38,12 @@ def run(
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
     objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
     top_k: Annotated[int, typer.Option(help="Passages a search returns.")] = 3,
+    max_rounds: Annotated[
+        int | None, typer.Option(help="Rounds of an episode; by default the environment's own number.")
+    ] = None,
+    answers: Annotated[
+        str, typer.Option(help="How several answers are asked for: numbered lines, or semicolon (MEM1's).")
+    ] = "numbered",
     seed: Annotated[int, typer.Option(help="Of the first episode; the next ones count up.")] = 0,
     num_envs: Annotated[int, typer.Option(help="Episodes at a time; changes nothing but the speed.")] = 16,
     corpus: Annotated[Path | None, typer.Option(help="Folder with another corpus to search.")] = None,
@@ -56,6 +62,8 @@ def run(
         split=split,
         objectives=objectives,
         top_k=top_k,
+        max_rounds=max_rounds,
+        answers=answers,
         episodes=episodes,
         seed=seed,
     )

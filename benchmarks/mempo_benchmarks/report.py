@@ -34,6 +34,8 @@ METHOD = (
     "Tokens are those of the tokenizer below."
 )
 
+GAIN = "Memory-isolated gain: paired differences to no_memory with the same model"
+
 _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
 _COST = ("rounds", "invalid_rounds", "peak", "total", "dependency")
 _DIFFERENCES = ("em", "f1", "peak", "total")
@@ -82,7 +84,15 @@ def tables(comparison: Comparison) -> list[Table]:
     by_key = {metric.key: metric for metric in METRICS}
     accuracy, cost, different = ([by_key[key] for key in keys] for keys in (_ACCURACY, _COST, _DIFFERENCES))
     arms, baseline = comparison.arms, comparison.baseline
-    differences = [(arm, comparison.difference(arm.label, baseline)) for arm in arms]
+
+    def paired(title: str, of: Callable[[ArmSummary], dict[str, Interval] | None]) -> list[Table]:
+        rows = [
+            [_name(arm), *(_cell(m, found.get(m.key), "+") for m in different)]
+            for arm in arms
+            if (found := of(arm)) is not None
+        ]
+        return [table(title, ["agent", *(metric.label for metric in different)], rows)] if rows else []
+
     return [
         table(
             "Accuracy",
@@ -94,17 +104,40 @@ def tables(comparison: Comparison) -> list[Table]:
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
+        *_several(arms),
         *_spent(arms),
         _growth(arms),
         _outcomes(arms, by_key["failed"]),
+        *paired(GAIN, comparison.gain),
+        *paired(f"Paired differences to {baseline}", lambda arm: comparison.difference(arm.label, baseline)),
+    ]
+
+
+def _several(arms: Sequence[ArmSummary]) -> list[Table]:
+    """Sums over the questions of an episode, and each of them by its place."""
+    known = [(arm, arm.several) for arm in arms if arm.several is not None]
+    if not known:
+        return []
+    n = len(known[0][1].positions)
+    summed = {metric.key: metric for metric in METRICS if metric.key in ("em", "f1")}
+    return [
         table(
-            f"Paired differences to {baseline}",
-            ["agent", *(metric.label for metric in different)],
+            "Sums over the questions of an episode; EM of the question in each place",
+            ["agent", "EM sum", "F1 sum", *(str(i + 1) for i in range(n))],
             [
-                [_name(arm), *(_cell(m, found.get(m.key), "+") for m in different)]
-                for arm, found in differences
-                if found is not None
+                [
+                    _name(arm),
+                    _cell(summed["em"], several.em),
+                    _cell(summed["f1"], several.f1),
+                    *(f"{place.value:.2f}" for place in several.positions),
+                ]
+                for arm, several in known
             ],
+        ),
+        table(
+            "Episodes by how many of their questions got an answer",
+            ["agent", *(str(i) for i in range(n + 1))],
+            [[_name(arm), *(f"{share:.0%}" for share in several.answered)] for arm, several in known],
         ),
     ]
 
@@ -254,6 +287,11 @@ def report_page(comparison: Comparison, folder: Path) -> str:
         "costs": [
             {"key": c.key, "label": c.label, "about": c.about, "money": c.money}
             for c in _known(comparison.arms)
+        ],
+        "gains": [
+            {"label": arm.label, "metrics": found}
+            for arm in comparison.arms
+            if (found := comparison.gain(arm)) is not None
         ],
         "words": words,
         **{name: getattr(comparison, name) for name in ("differing", "arms", "pairs", "front", "baseline")},

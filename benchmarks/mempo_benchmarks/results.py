@@ -116,6 +116,7 @@ class Row(Struct, frozen=True, kw_only=True):
         index: Of the episode in the plan.
         question_id: Ids of its questions, joined by "+".
         em: Mean over the objectives, like `f1` and `em_relaxed`; in [0, 1].
+        answered: Objectives that got an answer, right or wrong.
         rounds: Rounds played.
         invalid_rounds: Those whose action was invalid.
         peak: Tokens of the longest single call.
@@ -138,6 +139,7 @@ class Row(Struct, frozen=True, kw_only=True):
     em: float
     f1: float
     em_relaxed: float
+    answered: int
     rounds: int
     invalid_rounds: int
     peak: int
@@ -175,6 +177,7 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         em=episode.score.em,
         f1=episode.score.f1,
         em_relaxed=episode.score.em_relaxed,
+        answered=sum(bool(objective.prediction) for objective in episode.score.objectives),
         rounds=len(rounds),
         invalid_rounds=sum(isinstance(played.action, Invalid) for played in rounds),
         peak=episode.tokens.peak,

@@ -58,6 +58,8 @@ def make_plan(
     split: str = "dev",
     objectives: int = 1,
     top_k: int = 3,
+    max_rounds: int | None = None,
+    answers: str = "numbered",
     episodes: int | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -72,6 +74,8 @@ def make_plan(
         split: "train", "dev" or "test".
         objectives: Questions in one episode: consecutive ones of the split, in its order.
         top_k: Passages a search returns.
+        max_rounds: Rounds of an episode; None: the environment's own number.
+        answers: How several answers are asked for; see `SearchQAEnv`.
         episodes: How many, from the first question on; None: as many as there are questions for.
         seed: Of episode 0; episode i has seed + i. 0 to 2**32 - 1.
 
@@ -86,6 +90,8 @@ def make_plan(
         "split": split,
         "objectives": objectives,
         "top_k": top_k,
+        "max_rounds": max_rounds,
+        "answers": answers,
     }
     env = _environment(kwargs)
     settings = dict(env.rules.settings)
@@ -165,7 +171,7 @@ def _environment(kwargs: dict[str, Any]) -> SearchQAEnv:
 
 
 def _kwargs(plan: Plan) -> dict[str, Any]:
-    named = {name: plan.settings[name] for name in ("split", "objectives", "top_k")}
+    named = {name: plan.settings[name] for name in ("split", "objectives", "top_k", "max_rounds", "answers")}
     return {"dataset": plan.dataset, "corpus": plan.corpus, "retriever": plan.retriever, **named}
 
 

@@ -20,6 +20,8 @@ from mempo_env.types import Failure
 RIGHT = "right"
 """What stands in place of a failure reason for an objective that was answered rightly."""
 
+WITHOUT = "no_memory"
+"""The agent that the gain of a memory is measured against."""
 
 _FOUND = "Evidence recall: the share of the gold passages that searches brought up."
 _KEPT = "The share of the gold facts that the prompt of the last round still held."
@@ -88,6 +90,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         outcomes: "right" or the failure reason: share of the objectives; empty without results.
         prompts: Prompt tokens by round.
         spent: What it cost, by key of `COSTS`; those that are known.
+        several: By question, where an episode has several; None without results, too.
     """
 
     label: str
@@ -103,6 +106,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     outcomes: dict[str, float]
     prompts: tuple[Point, ...]
     spent: dict[str, Spent]
+    several: Several | None
 
     @property
     def complete(self) -> bool:
@@ -113,6 +117,22 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     def steady(self) -> tuple[Point, ...]:
         """Prompt tokens of the rounds from the second on that at least half of the episodes came to."""
         return tuple(point for point in self.prompts[1:] if 2 * point.episodes >= self.done)
+
+
+class Several(Struct, frozen=True, kw_only=True):
+    """How an agent did on episodes of several questions (MEM1's protocol, 2506.15841).
+
+    Attributes:
+        em: EM summed over the questions of an episode, the mean over episodes; like
+        f1: F1.
+        positions: Of the question in each place, the share of episodes that answered it rightly.
+        answered: For 0, 1, ... all: the share of episodes that gave so many answers.
+    """
+
+    em: Interval
+    f1: Interval
+    positions: tuple[Interval, ...]
+    answered: tuple[float, ...]
 
 
 class Pair(Struct, frozen=True):
@@ -141,6 +161,16 @@ class Comparison(Struct, frozen=True, kw_only=True):
     pairs: tuple[Pair, ...]
     front: tuple[str, ...]
     baseline: str
+
+    def gain(self, arm: ArmSummary) -> dict[str, Interval] | None:
+        """The memory-isolated gain of an arm: its paired differences to `no_memory` with the same model.
+
+        What a strong reader does without a memory is taken off (MemGym, 2605.20833). None for `no_memory`
+        itself, for agents without a model, and where there is nothing to pair with.
+        """
+        same = [a.label for a in self.arms if (a.agent, a.model) == (WITHOUT, arm.model)]
+        known = arm.model and arm.agent != WITHOUT and len(same) == 1
+        return self.difference(arm.label, same[0]) if known else None
 
     def difference(self, a: str, b: str) -> dict[str, Interval] | None:
         """Of arm a to arm b, by metric; None where they can't be paired."""
@@ -233,6 +263,22 @@ def _summary(
         outcomes={reason: reasons[reason] / objectives for reason in (RIGHT, *Failure) if reasons[reason]},
         prompts=tuple(_prompts(rows)),
         spent=spending(rows, price),
+        several=_several(rows),
+    )
+
+
+def _several(rows: Sequence[Row]) -> Several | None:
+    n = len(rows[0].failure) if rows else 1
+    if n == 1:
+        return None
+    em, f1 = mean_intervals(np.array([[n * row.em, n * row.f1] for row in rows]))
+    right_RN = np.array([[reason is None for reason in row.failure] for row in rows])
+    counts = Counter(row.answered for row in rows)
+    return Several(
+        em=em,
+        f1=f1,
+        positions=tuple(wilson(int(right), len(rows)) for right in right_RN.sum(0)),
+        answered=tuple(counts[k] / len(rows) for k in range(n + 1)),
     )
 
 

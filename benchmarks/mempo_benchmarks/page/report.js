@@ -100,6 +100,31 @@ const tradeoff = ({ arms, front }) => {
   return plot((width) => scatter(points, front, width, ["peak tokens", "EM"], [tokens, share]));
 };
 
+const gains = ({ arms, gains, metrics }) =>
+  h("div", { class: "grid" }, ["em", "f1"].map((key) => {
+    const metric = metrics.find((one) => one.key === key), style = Object.fromEntries(arms.map((arm) => [arm.label, arm.style]));
+    const rows = gains.map(({ label, metrics }) => ({ label, style: style[label], interval: metrics[key] })).filter((row) => row.interval);
+    return h("div", {}, h("h3", { title: metric.about }, metric.label),
+      plot((width) => intervals(rows, width, signed(share), { tick: signed(exact), label: `Gain in ${metric.label} over no_memory` })));
+  }));
+
+const places = ({ arms }) => {
+  const known = arms.filter(({ several }) => several);
+  const series = known.map(({ label, style, several }) => ({ label, style, least: 0,
+    points: several.positions.map(({ value, low, high }, i) => ({ round: i + 1, mean: value, low, high, episodes: 1 })) }));
+  const sums = ["em", "f1"].map((key) => ({
+    label: `${key.toUpperCase()} sum`, about: `${key.toUpperCase()} summed over the questions of an episode.`, of: ({ several }) => several[key].value,
+    cell: ({ several }) => cell(several[key], "", fixed(2), fixed(2)),
+  }));
+  const counts = known[0].several.answered.map((_, k) => ({
+    label: `${k} answered`, about: "Share of the episodes in which so many questions got an answer.", of: ({ several }) => several.answered[k],
+    cell: ({ several }) => h("td", {}, share(several.answered[k])),
+  }));
+  return [plot((width) => curves(series, width, ["question", "EM"], share)),
+    h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label))),
+    sortable("Sums and answers", known, [agent, ...sums, ...counts])];
+};
+
 const prompts = ({ arms }) => {
   const series = arms.map(({ label, style, prompts, done }) => ({ label, style, points: prompts, least: done / 10 }));
   return [plot((width) => curves(series.filter(({ points }) => points.length), width, ["round", "prompt tokens"], tokens)),
@@ -150,6 +175,8 @@ const show = (data) => {
     notes(view),
     section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, results(view)),
     section("At a glance", "Means and 95 % intervals.", panels(view)),
+    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory.", gains(view)),
+    view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, with its interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
     view.costs.length > 0 && section("What it cost", "Means over all episodes, and sums over all episodes for each question that was answered rightly.", costs(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
     h("div", { class: "pair" },
