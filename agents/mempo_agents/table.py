@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
+from mempo_agents.amem import amem_agent
 from mempo_agents.bank import bank_agent
 from mempo_agents.base import Agent
 from mempo_agents.empty import empty_agent
 from mempo_agents.iterresearch import iterresearch_agent
+from mempo_agents.mem0 import mem0_agent
 from mempo_agents.mem1 import mem1_agent
 from mempo_agents.memagent import memagent_agent
 from mempo_agents.mempo import mempo_agent
@@ -19,6 +21,8 @@ from mempo_agents.models.table import make_model
 from mempo_agents.no_memory import no_memory_agent
 from mempo_agents.oracle import oracle_agent
 from mempo_agents.own import own
+from mempo_agents.paging import paging_agent
+from mempo_agents.rag_memory import rag_memory_agent
 from mempo_agents.random_agent import random_agent
 from mempo_agents.react import react_agent
 from mempo_agents.resum import resum_agent
@@ -45,6 +49,10 @@ AGENTS: dict[str, Make] = {
     "no_memory": lambda _, model: no_memory_agent(model),
     "mempo": lambda _, model: mempo_agent(model),
     "bank": lambda _, model: bank_agent(model),
+    "rag_memory": lambda _, model: rag_memory_agent(model),
+    "paging": lambda _, model: paging_agent(model),
+    "amem": lambda _, model: amem_agent(model),
+    "mem0": lambda _, model: mem0_agent(model),
     "mem1": lambda _, model: mem1_agent(model),
     "memagent": lambda _, model: memagent_agent(model),
     "memsearcher": lambda _, model: memsearcher_agent(model),
@@ -57,6 +65,7 @@ AGENTS: dict[str, Make] = {
 SIZED: dict[str, Callable[[Model, int], Agent]] = {
     "window": window_agent,
     "resum": resum_agent,
+    "paging": paging_agent,
 }
 """Agents that take a number by name, as in "window(4)"."""
 

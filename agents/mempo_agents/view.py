@@ -148,6 +148,8 @@ def view(pieces: Iterable[Piece]) -> View:
             found = read_entries(text)
             entries.extend(found)
             notes.extend(note for _, entry in found for note in read_notes(entry))
+            parts = (read_article(entry) for _, entry in found if not _NUMBERED.fullmatch(entry))
+            articles.extend(article for article in parts if article)
     return View(
         questions or ("",),
         tuple(notes),

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, structs
 
 from mempo_agents.models.base import ModelError, Prompt
-from mempo_agents.reader import bank, merging
+from mempo_agents.reader import bank, facts, merging
 from mempo_agents.reader.policy import go_on, take_in
 from mempo_agents.view import Piece, View, pieces, view, write_answers, write_notes, write_search
 from mempo_env.tokens import count_words
@@ -63,7 +63,9 @@ def play(asked: Asked) -> str:
     elif "think" in asked.forms:
         said["thought"] = write_notes(note for note in step.notes if note not in asked.view.notes)
     if step.query and "search" in asked.forms:
-        return write_search(FOLLOW_UP.format(step.query) if asked.follow_ups else step.query, **said)
+        query = FOLLOW_UP.format(step.query) if asked.follow_ups else step.query
+        looked = facts.look_up(asked.view, step) if "memory_read" in asked.forms else ""
+        return looked + write_search(query, **said)
     return write_answers(step.answers, **said)
 
 
@@ -76,6 +78,12 @@ def find(asked: Asked) -> str:
     """The notes that what the last search brought adds to those in view."""
     new = (note for note in take_in(asked.view).notes if note not in asked.view.notes)
     return write_notes(new) or NOTHING
+
+
+def extract(asked: Asked) -> str:
+    """What the last search adds to the notes in view, each line so that it can be understood alone."""
+    new = (note for note in take_in(asked.view).notes if note not in asked.view.notes)
+    return write_notes(facts.alone(asked.view, note) for note in new)
 
 
 def answer(asked: Asked) -> str:
@@ -102,6 +110,9 @@ TASKS = {
     ),
     "summarise a history": _task(r"\bsummari[sz]e (?:the|your) (?:history|steps|conversation)\b", rewrite),
     "answer a follow-up question": _task(r"\banswer the follow-up question\b", find),
+    "extract facts": _task(r"\b(?:extract the facts|summari[sz]e the step)\b", extract),
+    "name keywords": _task(r"\bkeywords of the note\b", lambda asked: facts.keywords(asked.view)),
+    "link notes": _task(r"\bnotes that belong together\b", lambda asked: facts.link(asked.view)),
     "merge notes": _task(r"\bmerge the notes\b", lambda asked: merging.merge(asked.view)),
     "choose an operation": _task(
         r"\bADD\b[^.]*\bUPDATE\b[^.]*\bDELETE\b[^.]*\bNONE\b", lambda asked: merging.choose(asked.view), 0
@@ -145,7 +156,7 @@ def write(prompt: Prompt) -> str:
     told, shown = _taken_apart(prompt)
     found = [(match.start(), task, match) for task in TASKS.values() for match in task.words.finditer(told)]
     asked = Asked(
-        view=_unasked(view(shown)),
+        view=facts.bare(_unasked(view(shown))),
         forms=frozenset(match[1] for match in _FORM.finditer(told)),
         follow_ups=_FOLLOW_UPS.search(told) is not None,
     )
