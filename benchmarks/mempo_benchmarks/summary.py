@@ -90,7 +90,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         outcomes: "right" or the failure reason: share of the objectives; empty without results.
         prompts: Prompt tokens by round.
         spent: What it cost, by key of `COSTS`; those that are known.
-        several: By question, where an episode has several; None without results, too.
+        several: By question, where all episodes have the same number, above 1; None without results, too.
     """
 
     label: str
@@ -269,7 +269,7 @@ def _summary(
 
 def _several(rows: Sequence[Row]) -> Several | None:
     n = len(rows[0].failure) if rows else 1
-    if n == 1:
+    if n == 1 or any(len(row.failure) != n for row in rows):
         return None
     em, f1 = mean_intervals(np.array([[n * row.em, n * row.f1] for row in rows]))
     right_RN = np.array([[reason is None for reason in row.failure] for row in rows])

@@ -10,7 +10,7 @@ from typing import Any
 ID = "MemPO-SearchQA-v0"
 ALWAYS = (
     *("question_id", "round", "segments", "messages", "action", "retrieved", "memory", "tokens"),
-    *("diagnostics", "reward_terms", "state_hash"),
+    *("operations", "diagnostics", "reward_terms", "state_hash"),
 )
 AT_THE_END = (*ALWAYS, "stop_reason", "episode", "score", "failure", "mask_episode")
 
