@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from mempo_agents.models.base import Message, Prompt
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 STOP = ("</search>", "</answer>")
 SYSTEM = "Search, then answer."
@@ -44,8 +47,22 @@ def prompt(text: str, stop: tuple[str, ...] = STOP) -> Prompt:
     return Prompt((Message("system", SYSTEM), Message("user", text)), (), stop)
 
 
+def needs_transformers() -> Any:
+    """The package; skips the test where it is missing."""
+    return pytest.importorskip("transformers", reason="needs mempo[llm]")
+
+
+@cache
+def chatting() -> PreTrainedTokenizerFast:
+    """A tokenizer that several tests look at and none changes."""
+    return make_tokenizer()
+
+
 def make_tokenizer(pad: str = "<|end|>") -> PreTrainedTokenizerFast:
     """A byte-level BPE; the token of padding is the one that ends a message, as in SmolLM2."""
+    transformers = needs_transformers()
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -57,7 +74,7 @@ def make_tokenizer(pad: str = "<|end|>") -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     made.train_from_iterator(WORDS * 20, trainer)
-    fast = PreTrainedTokenizerFast(
+    fast = transformers.PreTrainedTokenizerFast(
         tokenizer_object=made,
         eos_token="<|end|>",
         pad_token=pad,
@@ -69,9 +86,10 @@ def make_tokenizer(pad: str = "<|end|>") -> PreTrainedTokenizerFast:
 
 def make_network(tokenizer: PreTrainedTokenizerFast, window: int = 1024, **config: Any) -> LlamaForCausalLM:
     """Random weights, large enough that no two tokens are equally likely."""
+    transformers = needs_transformers()
     torch.manual_seed(0)
-    return LlamaForCausalLM(
-        LlamaConfig(
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=32,
             intermediate_size=64,

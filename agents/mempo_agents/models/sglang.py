@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import httpx
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from mempo_agents.models.base import ModelError, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
@@ -140,10 +140,13 @@ class _Finish(Struct):
     status_code: int | None = None
 
 
+_Id: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+
+
 class _Meta(Struct):
     finish_reason: _Finish
-    output_token_logprobs: tuple[tuple[float, int, Any], ...]
-    cached_tokens: int | None = None
+    output_token_logprobs: tuple[tuple[float, _Id, Any], ...]
+    cached_tokens: Annotated[int, Meta(ge=0)] | None = None
 
 
 class _Answer(Struct):
