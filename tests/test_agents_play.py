@@ -78,13 +78,22 @@ def test_at_eight_objectives_memory_is_as_good_as_the_whole_history_and_stays_sh
     assert max(flat) <= 1.2 * min(flat)
 
 
-REMEMBERING = ["mem1", "iterresearch", "memagent", "memsearcher", "resum", "selfask", "bank"]
+REMEMBERING = ["mem1", "iterresearch", "memagent", "memsearcher", "resum", "selfask", "bank", "paging"]
+READING = ["rag_memory", "amem", "mem0"]
+"""What they see of their bank is what is most like the question, which need not be all that is needed."""
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_every_agent_that_remembers_reads_the_synthetic_world(name: str) -> None:
     """With the scripted model, whose notes lose nothing that it needs."""
     assert em(play(name, 4, 12)) >= 0.95
+
+
+@pytest.mark.parametrize("name", READING)
+def test_an_agent_that_reads_by_similarity_finds_most_of_what_it_needs(name: str) -> None:
+    read, none = em(play(name, 4, 12)), em(play("no_memory", 4, 12))
+    assert read >= 0.85
+    assert read > none + 0.3
 
 
 def test_with_too_few_rounds_the_bank_is_read_before_they_end() -> None:

@@ -125,6 +125,48 @@ def test_it_summarises_a_history() -> None:
     assert write(told, f"{ALDO}\n{steps}\n{MAYOR}") == "<mem>\n1. = Ines Calder\n</mem>"
 
 
+@pytest.mark.parametrize("words", ["Extract the facts", "Summarise the step"])
+def test_it_extracts_facts_that_can_be_understood_alone(words: str) -> None:
+    """An answer and a search stand behind their question; what is known already is not said again."""
+    told = f"{words} inside <mem> ... </mem>."
+    question = ALDO.removeprefix("Question: ")
+    assert write(told, f"{ALDO}\n<search> Aldo Verne </search>\n{BORN}") == f"<mem>\n{KNOWN}\n</mem>"
+    known = f"{ALDO}\n<mem>\n{KNOWN}\n</mem>"
+    answer = f"<mem>\n1. {question} = Ines Calder\n</mem>"
+    assert write(told, f"{known}\n<search> Marrow Bay </search>\n{MAYOR}") == answer
+    assert write(told, f"{ALDO}\n{answer}\n<search> Marrow Bay </search>\n{MAYOR}") == "<mem>\n\n</mem>"
+    nothing = "<information>\nNo passage was found.\n</information>"
+    vain = f"<mem>\n1. {question} ? Aldo Verne\n</mem>"
+    assert write(told, f"{ALDO}\n<search> Aldo Verne </search>\n{nothing}") == vain
+    assert write(PLAIN, f"{ALDO}\n{answer}") == "<answer> Ines Calder </answer>"
+    assert write(PLAIN, f"{ALDO}\n{vain}") == "<search> Aldo Verne birthplace </search>"
+
+
+def test_it_names_the_keywords_of_a_note() -> None:
+    told = "Write the keywords of the note inside <mem> ... </mem>."
+    fact = f"<memory_write> {KNOWN} </memory_write>"
+    assert write(told, fact) == "<mem>\nAldo Verne, Marrow Bay\n</mem>"
+    assert write(told, "<memory_write> it rained </memory_write>") == "<mem>\n\n</mem>"
+
+
+def test_it_says_which_notes_belong_together() -> None:
+    told = "Write the numbers of the notes that belong together with the new one."
+    notes = recall(
+        "Aldo Verne :: He paints.", "Bela Quist :: She sings.", "Marrow Bay :: Its mayor was Ines Calder."
+    )
+    assert write(told, f"{notes}\n<memory_write> {KNOWN} </memory_write>") == "3, 5"
+    assert write(told, f"{notes}\n<memory_write> Cy Vik :: He is tall. </memory_write>") == "NONE"
+
+
+def test_it_looks_the_question_up_in_a_memory_bank_if_asked() -> None:
+    told = f"Write <memory_read> what you look for </memory_read>, then: {PLAIN}"
+    question = ALDO.removeprefix("Question: ")
+    assert write(told, ALDO) == f"<memory_read> {question} </memory_read>\n<search> Aldo Verne </search>"
+    found = "<memory_recall> x\n[8] Aldo Verne :: He was born in Marrow Bay in 1901.\n</memory_recall>"
+    assert "<search> Marrow Bay </search>" in write(told, f"{ALDO}\n{found}")
+    assert write(told, f"{ALDO}\n{BORN}\n{MAYOR}") == "<answer> Ines Calder </answer>"
+
+
 def recall(*notes: str) -> str:
     return "\n".join(
         ["<memory_recall>", *(f"[{i}] {note}" for i, note in enumerate(notes, 3)), "</memory_recall>"]

@@ -182,7 +182,7 @@ def _arm(name: str, env: SearchQAEnv, model: Model, kwargs: dict[str, Any]) -> A
     return Arm(
         agent=name,
         fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{own}",
-        env_kwargs=dict(agent.env_kwargs),
+        env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs)),
         settings=_settings_digest(settings),
         model=getattr(getattr(agent, "model", None), "name", ""),
     )
