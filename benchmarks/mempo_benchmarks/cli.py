@@ -32,7 +32,10 @@ def run(
     ] = AGENTS,
     model: Annotated[
         str,
-        typer.Option(help="Behind the agents: scripted, endpoint:MODEL@URL, or module:thing of your own."),
+        typer.Option(
+            help="Behind the agents: scripted, endpoint:MODEL@URL, huggingface:MODEL, sglang:MODEL@URL, or "
+            "module:thing of your own."
+        ),
     ] = "scripted",
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
