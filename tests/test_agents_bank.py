@@ -146,14 +146,14 @@ def test_the_archive_is_in_view_where_the_model_reads_it() -> None:
     class Reading(Saying):
         def _write(self, prompt: Prompt) -> str:
             text = super()._write(prompt)
-            return text.replace("<search>", '<memory_read k="1"> Kettle Works </memory_read><search>')
+            return text.replace("<search>", '<memory_read k="6"> Kettle Works core </memory_read><search>')
 
     table = Table("paging(150)", lambda prompt, round: "core", Reading)
     while len(table.active()) < 2:
         table.step()
     table.step()
     shown = table.step()[-1].messages[-1].content
-    assert "<memory_recall> Kettle Works\n[" in shown
+    assert "<memory_recall> Kettle Works core\n[" in shown
     assert "Core, steps" not in shown
     assert "<mem>\ncore\n</mem>" in shown
     assert len([entry for entry in table.active() if entry.startswith("Core, ")]) == 1

@@ -90,7 +90,10 @@ def test_all_episodes_are_asked_for_together() -> None:
     assert len(model.batches) == max(len(episode.rounds) for episode in played)
 
 
-@pytest.mark.parametrize("name", ["react", "memagent", "memsearcher", "selfask", "resum(60)"])
+@pytest.mark.parametrize(
+    "name",
+    ["react", "memagent", "memsearcher", "selfask", "resum(60)", "rag_memory", "paging(90)", "amem", "mem0"],
+)
 def test_every_call_is_in_the_record_and_in_the_tokens(name: str) -> None:
     model = Counting()
     played = play(make_agent(name, model=model))  # type: ignore[arg-type]
@@ -140,7 +143,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["react", "memagent", "memsearcher", "selfask"])
+@pytest.mark.parametrize(
+    "name", ["react", "memagent", "memsearcher", "selfask", "rag_memory", "amem", "mem0"]
+)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_call_that_fails_ends_its_episode_alone(name: str, fault: str) -> None:
     """In the first call of its second round, in whatever call that is."""
@@ -234,6 +239,13 @@ def test_bench_runs_with_a_model_of_ones_own(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "lazy_model.py").write_text(OWN + "# changed\n")
     changed = make_plan("synthetic", ["mempo"], model="lazy_model:Lazy", episodes=3)
     assert changed.arms[2].fingerprint != plan.arms[2].fingerprint
+
+
+def test_a_run_with_a_bank_of_an_agents_own_settings_is_gone_on_with(tmp_path: Path) -> None:
+    for _ in range(2):
+        bench(make_plan("synthetic", ["mem0"], episodes=1), tmp_path / "run")
+    (arm,) = (arm for arm in compare([tmp_path / "run"]).arms if arm.agent == "mem0")
+    assert arm.env_kwargs["memory"]["duplicate"] == 2.0
 
 
 def test_a_run_is_not_gone_on_with_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,9 @@ MemGPT: Towards LLMs as Operating Systems (arXiv 2310.08560). Beyond 75 % of the
 and rewrites its core block; beyond the window the oldest steps leave it, until half of it is free.
 
 Differences: the window is counted in the environment's tokens, before the round, and holds the last step
-whatever its length; the core block takes the place of the summary
-of what left the queue, too; passages that leave the queue go into the archive by themselves, which is the
-paper's recall storage and its archive at once, and the model writes nothing there; a read of the archive is
-answered in the next round; no messages of a user.
+whatever its length; the core block takes the place of the summary of what left the queue, too; passages that
+leave the queue go into the archive by themselves, which is the paper's recall storage and its archive at
+once, and the model writes nothing there; a read of the archive is answered in the next round.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from mempo_agents.models.base import Model
 from mempo_agents.notes import (
     BAR,
     UNGATED,
+    Recall,
     as_memory,
     lines,
     read,
@@ -72,7 +72,7 @@ class Core(Struct, frozen=True):
 def play(context: Context, window: int) -> Round:
     """A call that acts; before it, if the window is almost full, one that rewrites the core block."""
     core = now = stored(context.segments)
-    steps, archived = queue(context.segments, core.first), []
+    steps, leaving = queue(context.segments, core.first), []
     shown = window_of(core, steps, context)
     used = tokens(shown)
     if used > PRESSURE * window and steps:
@@ -80,14 +80,14 @@ def play(context: Context, window: int) -> Round:
         now = structs.replace(now, text=BAR.join(lines((yield composed(warned, ("</mem>",))))) or core.text)
     if used > window:
         while len(steps) > 1 and tokens(window_of(now, steps, context)) > window / 2:
-            archived += passages(steps.pop(min(steps)))
+            leaving += passages(steps.pop(min(steps)))
         now = structs.replace(now, first=min(steps, default=core.first))
     action = yield composed(window_of(now, steps, context), ENDS)
     if now == Core():
         return action
     changed = [] if now == core or core.id is None else [rewritten(core.id, now.entry)]
     new = [now.entry] if core.id is None else []
-    return with_operations(changed, [*new, *archived], [read(now.entry, 1)], action)
+    return with_operations(changed, [*new, *leaving], [read(now.entry, 1)], action)
 
 
 def stored(segments: Sequence[Segment]) -> Core:
@@ -111,9 +111,15 @@ def queue(segments: Sequence[Segment], first: int) -> dict[int, tuple[Segment, .
 
 
 def own_reads(recall: Segment) -> tuple[Segment, ...]:
-    """What the model's own reads brought; () if there were none."""
-    text = "\n".join(one.text for one in recalls([recall]) if not _CORE.fullmatch(one.query))
+    """What the model's own reads brought, which is never the core block; () if there were none."""
+    own = (one for one in recalls([recall]) if not _CORE.fullmatch(one.query))
+    text = "\n".join(Recall(one.query, archived(one.entries)).text for one in own)
     return (Segment("recall", recall.round, text, count_words(text)),) if text else ()
+
+
+def archived(entries: Mapping[int, str]) -> dict[int, str]:
+    """The entries without the core block, which lies in the same bank."""
+    return {id: text for id, text in entries.items() if not _CORE.fullmatch(text)}
 
 
 def window_of(core: Core, steps: Mapping[int, Sequence[Segment]], context: Context) -> tuple[Segment, ...]:
