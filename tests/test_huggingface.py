@@ -226,6 +226,7 @@ def test_temperature_sharpens() -> None:
     logprobs = torch.tensor([[0.2, 0.5, 0.3]] * 4).log()
     chosen = choose(logprobs, [0.10, 0.11, 0.76, 0.77], Sampling(temperature=0.5))
     assert chosen.tolist() == [0, 1, 1, 2]
+    assert choose(logprobs[:2], [0.0, 0.99], Sampling(temperature=1e-320)).tolist() == [1, 1]
 
 
 @settings(max_examples=50)

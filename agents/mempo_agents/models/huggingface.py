@@ -164,9 +164,8 @@ def _ids(told: int | list[int] | None) -> frozenset[int]:
 
 def _weights_digest(model: str, config: Any) -> str:
     """The hub's revision, or a digest of the files in a folder, by name and content."""
-    revision = getattr(config, "_commit_hash", None)
-    if revision and not Path(model).is_dir():
-        return str(revision)
+    if not Path(model).is_dir():
+        return str(config._commit_hash)
     files = sorted(path for path in Path(model).iterdir() if path.is_file())
     return digest(*(part for path in files for part in (path.name, file_digest(path))))
 
@@ -283,7 +282,8 @@ def choose(logprobs_BV: torch.Tensor, draws_B: Sequence[float], sampling: Sampli
     """
     if sampling.temperature == 0:
         return logprobs_BV.argmax(-1)
-    probs_BV = (logprobs_BV.double() / sampling.temperature).softmax(-1)
+    below_BV = (logprobs_BV - logprobs_BV.amax(-1, keepdim=True)).double()  # or a tiny temperature overflows
+    probs_BV = (below_BV / sampling.temperature).softmax(-1)
     if sampling.top_p < 1:
         ordered_BV = probs_BV.sort(-1, descending=True).values
         likelier_BV = ordered_BV.cumsum(-1) - ordered_BV
