@@ -20,6 +20,7 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "MemPO-SearchQA-MultiObj4-v0": {"objectives": 4},
     "MemPO-SearchQA-MultiObj8-v0": {"objectives": 8},
     "MemPO-SearchQA-MultiObj16-v0": {"objectives": 16},
+    "MemPO-SearchQA-Bank-v0": {"memory": "bank", "reward": "bank"},
     "MemPO-SearchQA-Toy-v0": {},
 }
 """Ids, and the keyword arguments that make each of them."""

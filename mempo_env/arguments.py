@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,11 +12,29 @@ import numpy as np
 from mempo_env import rewards, tokens
 from mempo_env.context import ContextRule, check_rule
 from mempo_env.errors import ConfigError, RenderModeError, lookup
+from mempo_env.memory.bank import Bank, BankConfig
+from mempo_env.memory.base import MakeStore, Own, check_own
 from mempo_env.play import MemoryKind, Rules
 from mempo_env.rewards import RewardConfig
+from mempo_env.tokens import TokenCounter
 from mempo_env.types import Segment, storable
 
-MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none"}
+MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none", "bank": "bank"}
+
+
+def memory_kind(memory: Any) -> tuple[MemoryKind, Any]:
+    """(which kind of memory, what makes it: a BankConfig, a class, or None)."""
+    if isinstance(memory, str):
+        kind = lookup(MEMORIES, memory, "memory")
+        return kind, BankConfig() if kind == "bank" else None
+    return ("bank", memory) if isinstance(memory, BankConfig) else ("own", check_own(memory))
+
+
+def _store(kind: MemoryKind, made_by: Any, count: TokenCounter) -> MakeStore | None:
+    """What makes the store of an episode."""
+    if kind == "bank":
+        return partial(Bank.revived, made_by, count)
+    return None if kind in ("inline", "none") else lambda _, state: Own(made_by, count, state)
 
 
 def check_rules(
@@ -23,7 +42,7 @@ def check_rules(
     objectives: int,
     max_rounds: int,
     context: ContextRule,
-    memory: str,
+    memory: Any,
     reward: str | RewardConfig,
     tokenizer: Any,
     max_context_tokens: int | None,
@@ -35,11 +54,12 @@ def check_rules(
     """Check the keyword arguments and freeze them, with their values as plain data beside them."""
     name, count = tokens.counter(tokenizer)
     config = rewards.preset(reward)
+    kind, made_by = memory_kind(memory)
     checked: dict[str, Any] = {
         "objectives": objectives,
         "max_rounds": at_least_one("max_rounds", max_rounds),
         "context": check_rule(context),
-        "memory": lookup(MEMORIES, memory, "memory"),
+        "memory": kind,
         "max_context_tokens": _budget("max_context_tokens", max_context_tokens),
         "max_memory_tokens": _budget("max_memory_tokens", max_memory_tokens),
         "hint": bool(hint),
@@ -49,13 +69,19 @@ def check_rules(
     if not isinstance(system_prompt, str):
         raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
     system_prompt = storable(system_prompt)
+    held = (
+        {"memory_of": msgspec.to_builtins(made_by) if kind == "bank" else made_by.__qualname__}
+        if made_by
+        else {}
+    )
     told = {"reward": msgspec.to_builtins(config), "tokenizer": name, "system_prompt": system_prompt}
     return Rules(
         **checked,
         reward=config,
         count=count,
         system=Segment("system", 0, system_prompt, count(system_prompt)) if system_prompt else None,
-        settings={**sources, **checked, **told},
+        make_store=_store(kind, made_by, count),
+        settings={**sources, **checked, **told, **held},
     )
 
 

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "credit": ("mempo_benchmarks.credit.cli", "show | lab: what estimators say of a run, and the truth"),
     "doctor": ("mempo_trainers.doctor.cli", "what is wrong with a training run, and what to do next"),
+    "memory": ("mempo_benchmarks.memory.cli", "simulate: memory banks under other settings, without a model"),
     "bench": ("mempo_benchmarks.cli", "run | report: compare agents, with intervals"),
     "view": ("mempo_benchmarks.view", "the episodes of a run as one HTML file"),
 }

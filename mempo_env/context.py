@@ -1,7 +1,8 @@
 """The ledger of all that was said, and the rule that decides what of it the agent sees.
 
 - "last_step": the whole previous step; the memory always.
-- "memory_only": the memory and the last information (and, after an invalid action, what was wrong with it).
+- "memory_only": the memory and the last information (and what the last step recalled from a bank, or got
+  wrong).
 - k (an int): the last k whole steps, and the memory.
 - "full": every step.
 """
@@ -70,18 +71,18 @@ class Ledger(Struct, gc=False):
     def visible(self, rule: ContextRule) -> list[int]:
         """Indices of what the agent sees next: system and question, the memory, the kept steps."""
         view = list(range(self.head))
+        memory = [] if self.memory is None else [self.memory]
         if not self.steps:
-            return view
+            return view + memory
         if rule == "memory_only":
             start, stop = self.steps[-1]
-            errors = [i for i in range(start, stop) if self.segments[i].kind == "error"]
+            told = [i for i in range(start, stop) if self.segments[i].kind in ("recall", "error")]
             kept = [] if self.information is None else [self.information]
-            memory = [] if self.memory is None else [self.memory]
-            return view + memory + kept + errors
+            return view + memory + sorted(kept + told)
         keep = rule if isinstance(rule, int) else 1 if rule == "last_step" else len(self.steps)
         kept_steps = self.steps[-keep:]
-        if self.memory is not None and self.memory < kept_steps[0][0]:
-            view.append(self.memory)
+        if memory and not kept_steps[0][0] <= memory[0] < kept_steps[-1][1]:
+            view += memory
         for start, stop in kept_steps:
             view += range(start, stop)
         return view

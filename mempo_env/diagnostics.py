@@ -16,7 +16,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from mempo_env.scoring import bare, contains, holds, is_closed, normalise, normalised_answers
-from mempo_env.types import Diagnostics, Failure, Hit, ObjectiveScore, Question
+from mempo_env.types import Diagnostics, Evidence, Failure, Hit, ObjectiveScore, Question
 
 CONTENT_SHARE = 0.5
 """Share of a fact's content words that a memory must hold where the fact has no key phrase."""
@@ -183,13 +183,29 @@ def _remembers(
     evidence = question.evidence[index]
     text = " ".join(evidence.sentences) or passage
     text_norm = normalise(text)
-    others = (normalise(e.title) for e in question.evidence if e.passage_id != evidence.passage_id)
-    answers = () if is_closed(question.answers) else normalised_answers(question.answers)
-    phrases = [phrase for phrase in (*answers, *others) if contains(text_norm, phrase)]
+    phrases = _phrases(question, evidence, text_norm)
     if phrases:
         return any(contains(memory_norm, phrase) for phrase in phrases)
     content = _words(text) - _words(evidence.title)
     return bool(content) and len(content & memory_words) >= CONTENT_SHARE * len(content)
+
+
+def _phrases(question: Question, evidence: Evidence, text_norm: str) -> list[str]:
+    """The key phrases of a fact: gold answers and titles of the other gold passages that its text has."""
+    others = (normalise(e.title) for e in question.evidence if e.passage_id != evidence.passage_id)
+    answers = () if is_closed(question.answers) else normalised_answers(question.answers)
+    return [phrase for phrase in (*answers, *others) if contains(text_norm, phrase)]
+
+
+def key_phrases(questions: Sequence[Question]) -> tuple[str, ...]:
+    """The key phrases, in normal form, of all facts whose sentences are annotated."""
+    found = (
+        phrase
+        for question in questions
+        for evidence in question.evidence
+        for phrase in _phrases(question, evidence, normalise(" ".join(evidence.sentences)))
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def _facts(questions: Sequence[Question]) -> Iterator[tuple[Fact, str]]:

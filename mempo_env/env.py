@@ -9,11 +9,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from mempo_env import play, protocol
-from mempo_env.arguments import at_least_one, check_rules, one_of_render_modes, probability
+from mempo_env import instructions, play, protocol
+from mempo_env.arguments import at_least_one, check_rules, memory_kind, one_of_render_modes, probability
 from mempo_env.context import ContextRule
 from mempo_env.errors import ConfigError, lookup
-from mempo_env.play import MemoryKind, Play
+from mempo_env.memory.bank import BankConfig
+from mempo_env.memory.base import Memory
+from mempo_env.play import Play
 from mempo_env.retrieval.base import Retriever, ask
 from mempo_env.rewards import RewardConfig
 from mempo_env.settings import by_keyword
@@ -26,6 +28,12 @@ StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
 FIRSTS_KEPT = 4096
 """First prompts that an environment keeps, so that a group of episodes of one question composes it once."""
+
+ABORTS = (
+    *(StopReason.TIMEOUT, StopReason.AGENT_ERROR),
+    *(StopReason.MODEL_ERROR, StopReason.CONTEXT_OVERFLOW),
+)
+"""Why an episode may be ended from outside."""
 
 _OPTIONS = frozenset({"question_id", "state"})
 _COMPOSITIONS = {"random": "random", "consecutive": "consecutive"}
@@ -80,16 +88,16 @@ class SearchQAEnv(gym.Env[str, str]):
     ("max_rounds", or "generation_length" if the last round was cut off by its length), when the next prompt
     would pass `max_context_tokens` ("context_overflow"), when the retriever failed after its bounded retries
     ("retriever_error", with `mask_episode`: it is not the agent's fault), or by `abort` ("timeout",
-    "agent_error").
+    "agent_error", "model_error").
 
     ## Information
 
     After `reset` (with `action` None) and every `step`: `question_id`, `round` (rounds done), `segments` and
     `messages` (the coming prompt), `action` (parsed, with its flaws), `retrieved` (hits of this round),
-    `memory` (in force), `tokens`, `diagnostics`, `reward_terms`, `state_hash`; on the last step also
-    `stop_reason`, `episode`, `score`, `failure` and `mask_episode`. Values are plain, tuples or frozen
-    structs of `mempo_env.types`. (Gymnasium's RecordEpisodeStatistics writes `episode` too: give it another
-    `stats_key`.)
+    `memory` (in force), `operations` (done to a bank in this round), `tokens`, `diagnostics`, `reward_terms`,
+    `state_hash`; on the last step also `stop_reason`, `episode`, `score`, `failure` and `mask_episode`.
+    Values are plain, tuples or frozen structs of `mempo_env.types`. (Gymnasium's RecordEpisodeStatistics
+    writes `episode` too: give it another `stats_key`.)
 
     ## Arguments
 
@@ -105,13 +113,17 @@ class SearchQAEnv(gym.Env[str, str]):
         max_rounds: Rounds allowed; None: the larger of 16 and 4 x objectives + 1.
         context: What is kept of the steps before: "last_step" (MemPO's), "memory_only", "full", or a number
             of steps.
-        memory: "inline" (the agent rewrites `<mem>`) or "none" (`<mem>` is dropped).
+        memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, or a
+            `mempo_env.memory.bank.BankConfig` for one with other settings), "none" (`<mem>` is dropped), or a
+            class of your own (`mempo_env.memory.base.Memory`).
         reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
         tokenizer: What tokens are: "words", a callable from text to a count, or a Hugging Face tokenizer.
         max_context_tokens: Longest prompt allowed; None: no limit.
         max_memory_tokens: Longest memory allowed, a longer write is an invalid action; None: no limit.
         system_prompt: Text of the first segment; None: the protocol's own; "": none.
         hint: Whether the prompt ends with the rounds (and context tokens) left.
+        answers: How the default system prompt asks for several answers: in "numbered" lines, or one after the
+            other with a "semicolon" between them (MEM1's); both are read.
         compose: How several objectives are drawn: "random", or "consecutive" rows of the split (MEM1's).
         retriever_noise: Probability, for experiments, with which each hit is replaced by a random passage.
         render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
@@ -135,13 +147,14 @@ class SearchQAEnv(gym.Env[str, str]):
         top_k: int = 3,
         max_rounds: int | None = None,
         context: ContextRule = "last_step",
-        memory: MemoryKind = "inline",
+        memory: Literal["inline", "bank", "none"] | BankConfig | type[Memory] = "inline",
         reward: str | RewardConfig = "mempo",
         tokenizer: Any = "words",
         max_context_tokens: int | None = None,
         max_memory_tokens: int | None = None,
         system_prompt: str | None = None,
         hint: bool = True,
+        answers: Literal["numbered", "semicolon"] = "numbered",
         compose: Literal["random", "consecutive"] = "random",
         retriever_noise: float = 0.0,
         render_mode: Literal["ansi", "html"] | None = None,
@@ -171,7 +184,12 @@ class SearchQAEnv(gym.Env[str, str]):
             tokenizer=tokenizer,
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
-            system_prompt=protocol.system_prompt(memory, objectives, self.top_k)
+            system_prompt=instructions.system_prompt(
+                memory_kind(memory)[0],
+                objectives,
+                self.top_k,
+                lookup(instructions.ANSWERS, answers, "answers"),
+            )
             if system_prompt is None
             else system_prompt,
             hint=hint,
@@ -180,6 +198,7 @@ class SearchQAEnv(gym.Env[str, str]):
                 "retriever": self.retriever.fingerprint,
                 "split": split,
                 "top_k": self.top_k,
+                "answers": answers,
                 "compose": compose,
                 "retriever_noise": self.retriever_noise,
             },
@@ -265,14 +284,15 @@ class SearchQAEnv(gym.Env[str, str]):
         self._playing().pending = None
 
     def abort(self, reason: str, detail: str = "") -> StepResult:
-        """End the episode from outside, for "timeout" or "agent_error", without a round.
+        """End the episode from outside, without a round.
 
         Args:
-            reason: Which of the two.
+            reason: "timeout", "agent_error", "model_error" (what is behind the agent failed, which is not the
+                policy's fault: `mask_episode`) or "context_overflow" (of the model's own window).
             detail: What exactly happened; for people, no agent will see it.
         """
         now = self._running()
-        allowed = {str(r): r for r in (StopReason.TIMEOUT, StopReason.AGENT_ERROR)}
+        allowed = {str(reason): reason for reason in ABORTS}
         now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), storable(detail)
         now.pending = None
         return self._result(now, None)
@@ -290,7 +310,7 @@ class SearchQAEnv(gym.Env[str, str]):
         """Go on from a state that `get_state` returned; a StateError if it is of another environment."""
         snapshot = thaw(state, self.rules.settings)
         questions = tuple(map(self.questions.by_id, snapshot.question_ids))
-        now = revive(snapshot, questions, self.rules.count)
+        now = revive(snapshot, questions, self.rules)
         set_rng(self.np_random, snapshot.rng)
         self._play = now
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
@@ -13,12 +14,16 @@ from msgspec.structs import replace
 from mempo_env import diagnostics, protocol, rewards, tokens
 from mempo_env.context import ContextRule, Ledger
 from mempo_env.diagnostics import Tracker
+from mempo_env.memory.base import MakeStore, Store
+from mempo_env.memory.operations import Fault
 from mempo_env.rewards import NOTHING, RewardConfig
 from mempo_env.scoring import score_episode
 from mempo_env.tokens import NO_TOKENS, TokenCounter
 from mempo_env.types import (
+    NO_FAULT,
     Action,
     Answer,
+    Call,
     Completion,
     Diagnostics,
     Episode,
@@ -35,7 +40,7 @@ from mempo_env.types import (
     storable,
 )
 
-MemoryKind: TypeAlias = Literal["inline", "none"]
+MemoryKind: TypeAlias = Literal["inline", "none", "bank", "own"]
 
 _text, _tokens = attrgetter("text"), attrgetter("tokens")
 
@@ -47,6 +52,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     max_rounds: int
     context: ContextRule
     memory: MemoryKind
+    make_store: MakeStore | None
     reward: RewardConfig
     count: TokenCounter
     max_context_tokens: int | None
@@ -74,6 +80,8 @@ class Play(Struct, gc=False):
         rounds: The rounds so far.
         memory: The memory in force.
         memory_tokens: Its tokens.
+        store: The memory where it is not text in the prompt: a bank, or a user's own.
+        trial: The store as it will be once the round under way is concluded, and what is told of that.
         tokens: Token counts so far.
         rewards: Sum of the weighted reward terms so far.
         stop_reason: Why the episode ended; None while it runs.
@@ -96,6 +104,8 @@ class Play(Struct, gc=False):
     rounds: list[Round] = []
     memory: str = ""
     memory_tokens: int = 0
+    store: Store | None = None
+    trial: tuple[Store, str] | None = None
     tokens: Tokens = NO_TOKENS
     rewards: RewardTerms = NOTHING
     stop_reason: StopReason | None = None
@@ -105,7 +115,8 @@ class Play(Struct, gc=False):
 
     def copy(self) -> Play:
         """An independent play in the same state."""
-        return replace(self, ledger=self.ledger.copy(), rounds=self.rounds.copy())
+        store = None if self.store is None else self.store.copy()
+        return replace(self, ledger=self.ledger.copy(), rounds=self.rounds.copy(), store=store, trial=None)
 
 
 def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
@@ -116,18 +127,29 @@ def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
     question_id = "+".join([question.id for question in questions])
     tracker = diagnostics.start(questions)
     play = Play(questions, question_id, ledger, tracker, tracker, tracker.diagnostics())
+    if rules.make_store is not None:
+        play.store = rules.make_store(question_id, None)
+        _remember(play)
     look(play, rules)
     return play
 
 
 def read(play: Play, rules: Rules, completion: Completion) -> Action:
-    """Parse what the policy wrote; memory beyond the budget makes the action invalid."""
-    wants_memory = rules.memory == "inline" and bool(play.rounds)
-    action = protocol.parse(completion, completion.finish_reason, wants_memory)
-    if rules.max_memory_tokens is None or action.memory is None:
+    """Parse what the policy wrote; a memory that cannot be, or is beyond its budget, is an invalid action."""
+    wants_memory = rules.memory in ("inline", "own") and bool(play.rounds)
+    action = protocol.parse(completion, completion.finish_reason, wants_memory, rules.memory == "bank")
+    length = 0
+    if isinstance(action, Invalid):
         return action
-    length = rules.count(action.memory)
-    if length <= rules.max_memory_tokens:
+    if play.store is not None:
+        store = play.store.copy()
+        told = store.update(action, len(play.rounds) + 1)
+        if isinstance(told, Fault):
+            return Invalid(reason=told.reason, detail=told.detail, flaws=action.flaws, spans=action.spans)
+        play.trial, length = (store, told), store.tokens
+    elif rules.max_memory_tokens is not None and action.memory is not None:
+        length = rules.count(action.memory)
+    if rules.max_memory_tokens is None or length <= rules.max_memory_tokens:
         return action
     detail = f"the memory had {length} tokens, at most {rules.max_memory_tokens} are allowed"
     return Invalid(reason="memory_too_long", detail=detail, flaws=action.flaws, spans=action.spans)
@@ -146,6 +168,7 @@ def conclude(
         outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none.
     """
     play.asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
+    calls = _recorded(play, completion.calls)
     hits = () if isinstance(outcome, Exception) else outcome
     if isinstance(outcome, Exception):
         play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, storable(str(outcome))
@@ -175,10 +198,11 @@ def conclude(
         token_ids=completion.token_ids,
         logprobs=completion.logprobs,
         finish_reason=completion.finish_reason,
-        calls=completion.calls,
+        calls=calls,
         action=action,
         hits=hits,
         memory=play.memory,
+        operations=() if play.store is None else tuple(play.store.done(number)),
         tokens=play.tokens,
         diagnostics=play.diagnostics,
         reward=reward,
@@ -201,12 +225,18 @@ def _write(play: Play, rules: Rules, completion: Completion, action: Action, hit
         ledger.add("error", number, protocol.render_error(action))
     else:
         for role, text in protocol.own_segments(completion, action):
-            if role != "mem":
+            if role != "mem" or play.store is not None:
                 ledger.add(role, number, text)
             elif rules.memory == "inline":
                 ledger.memory = ledger.add(role, number, text)
         if action.memory is not None and rules.memory == "inline":
             play.memory, play.memory_tokens = action.memory, rules.count(action.memory)
+        if play.trial is not None:
+            play.store, told = play.trial
+            _remember(play)
+            if told:
+                ledger.add("recall", number, told)
+    play.trial = None
     if play.stop_reason is StopReason.RETRIEVER_ERROR:
         ledger.add("error", number, protocol.RETRIEVER_FAILED)
     elif isinstance(action, Search):
@@ -214,20 +244,32 @@ def _write(play: Play, rules: Rules, completion: Completion, action: Action, hit
     ledger.close_step(start)
 
 
+def _remember(play: Play) -> None:
+    """Read off what the store holds."""
+    assert play.store is not None
+    play.memory, play.memory_tokens = play.store.text(), play.store.tokens
+
+
 def look(play: Play, rules: Rules) -> None:
     """Compose the coming prompt; a hint is of use only while the episode runs."""
-    ledger, number = play.ledger, len(play.ledger.steps)
+    ledger, number, store = play.ledger, len(play.ledger.steps), play.store
+    if store is not None:
+        shown = store.show()
+        ledger.memory = ledger.add("memory", number, shown) if shown else None
     view = ledger.visible(rules.context)
     segments = list(map(ledger.segments.__getitem__, view))
     texts = list(map(_text, segments))
     kept = "\n".join(texts[ledger.head :])
     future = f"{play.question_id}\0{play.memory}\0{number}\0{kept}"
+    if store is not None:
+        future += "\0" + json.dumps(store.state(), sort_keys=True)
     play.state_hash = hashlib.blake2b(future.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     n_tokens = sum(map(_tokens, segments))
     if rules.hint and play.stop_reason is None:
         limit = rules.max_context_tokens
         left = None if limit is None else max(0, limit - n_tokens)
-        view.append(ledger.add("hint", number, protocol.render_hint(rules.max_rounds - number, left)))
+        due = store is not None and store.check_is_due(number)
+        view.append(ledger.add("hint", number, protocol.render_hint(rules.max_rounds - number, left, due)))
         hint = ledger.segments[-1]
         segments.append(hint)
         texts.append(hint.text)
@@ -261,17 +303,29 @@ def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int,
     return tuple(tokens.of_call(call, rules.count) for call in completion.calls)
 
 
+def _recorded(play: Play, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls of a round, with the segments in view as their indices: a record says nothing twice."""
+    index = dict(zip(play.segments, play.view, strict=True)) if calls else {}
+    return tuple(
+        replace(call, segments=tuple(index.get(s, s) if isinstance(s, Segment) else s for s in call.segments))
+        for call in calls
+    )
+
+
 def _earned(play: Play, rules: Rules, action: Action, overflow: bool) -> RewardTerms:
     """Raw values of the reward's terms in the round that is being concluded."""
-    inline = rules.memory == "inline"
+    kept, written = rules.memory != "none", action.memory is not None
+    done = () if play.store is None else play.store.done(len(play.ledger.steps))
+    writes = [record for record in done if record.kind == "write"]
     ended = play.stop_reason is not None and play.stop_reason is not StopReason.RETRIEVER_ERROR
     budget = rules.reward.memory_budget
     return RewardTerms(
         outcome=0.0 if play.score is None else rewards.outcome(play.score, rules.reward.outcome),
         invalid_action=float(isinstance(action, Invalid)),
         context_overflow=float(overflow),
-        write_cost=float(inline and action.memory is not None),
-        memory_efficiency=rewards.memory_efficiency(play.memory_tokens, budget) if inline and ended else 0.0,
+        duplicate_write=float(sum(record.why in ("duplicate", "merged") for record in writes)),
+        write_cost=float(len(writes) if rules.memory == "bank" else kept and written),
+        memory_efficiency=rewards.memory_efficiency(play.memory_tokens, budget) if kept and ended else 0.0,
     )
 
 
@@ -285,6 +339,7 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
         "action": None if done is None else done.action,
         "retrieved": () if done is None else done.hits,
         "memory": play.memory,
+        "operations": () if done is None else done.operations,
         "tokens": play.tokens,
         "diagnostics": play.diagnostics,
         "reward_terms": rewards.NO_REWARD if done is None else done.reward,
@@ -295,7 +350,7 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
 def record(play: Play, rules: Rules) -> Episode:
     """The episode so far, or whole."""
     score = play.score or _score(play, [""] * len(play.questions), well_formed=False)
-    masked = play.stop_reason is StopReason.RETRIEVER_ERROR
+    masked = play.stop_reason in NO_FAULT
     reasons = [
         diagnostics.failure(i, play.asked, objective, answered=play.score is not None, masked=masked)
         for i, objective in enumerate(score.objectives)

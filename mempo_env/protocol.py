@@ -14,22 +14,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from mempo_env.types import Action, Answer, FinishReason, Hit, Invalid, Role, Search, Segment, Span, storable
+from mempo_env.memory.operations import TAGS as _BANK_TAGS
+from mempo_env.memory.operations import Fault, read_operation
+from mempo_env.types import (
+    Action,
+    Answer,
+    Entry,
+    FinishReason,
+    Hit,
+    Invalid,
+    Operation,
+    Role,
+    Search,
+    Segment,
+    Span,
+    storable,
+)
 
-_NAMES = ("think", "mem", "search", "answer", "tool_call", "information")
-_BANK_TAGS = ("memory_write", "memory_read", "memory_merge", "memory_discard")
-_NAME = r"(?ai:" + "|".join((*_NAMES, *_BANK_TAGS)) + r")\b"
+_SHOWN = ("information", "memory_bank", "memory_recall")  # tags that only the environment writes
+_NAMES = ("think", "mem", "search", "answer", "tool_call", *_SHOWN, *_BANK_TAGS)
+_NAME = r"(?ai:" + "|".join(_NAMES) + r")\b"
 _TAG_START = re.compile(rf"<\s*(/\s*)?({_NAME})")
 _TAG = re.compile(rf"<\s*(/\s*)?({_NAME})([^<>]*)>")
 _OPEN_TAG = re.compile(rf"<\s*(?:/\s*)?{_NAME}[^<>]*(?:>|\Z)")
 _BEGIN = re.compile(rf"<\s*{_NAME}[^<>]*>")
-_END = {name: re.compile(rf"<\s*/\s*(?ai:{name})\b[^<>]*>") for name in (*_NAMES, *_BANK_TAGS)}
+_END = {name: re.compile(rf"<\s*/\s*(?ai:{name})\b[^<>]*>") for name in _NAMES}
 
 _ROLES: dict[str, Role] = {"mem": "mem", "search": "call", "tool_call": "call", "answer": "answer"}
+_BANK_ROLES: dict[str, Role] = {**_ROLES, **dict.fromkeys(_BANK_TAGS, "mem")}
+del _BANK_ROLES["mem"]
 _ACTIONS = frozenset({"search", "tool_call", "answer"})
 
 ONE_ACTION = "write exactly one <search>query</search> or one <answer>answer</answer>"
@@ -39,7 +56,7 @@ REASONS: dict[str, str] = {
     "cut_off": f"the text was cut off before an action; write less, and {ONE_ACTION}",
     "ambiguous": f"more than one action or memory was written; {ONE_ACTION}, after at most one <mem>",
     "empty": "a query, an answer or a memory was empty",
-    "fabricated_observation": "<information> is written by the environment, never by you",
+    "fabricated_observation": "what the environment shows, as in <information>, is never written by you",
     "nested_tag": "a tag stood inside the action",
     "malformed_call": 'a tool call is {"name": "search", "arguments": {"query": "..."}}',
     "unknown_tool": "the only tool is search",
@@ -47,8 +64,14 @@ REASONS: dict[str, str] = {
     "unknown_parameter": "a call or tag has a parameter that it does not take",
     "bad_parameter": "a parameter of the call has the wrong type",
     "memory_too_long": "the memory is longer than its budget",
+    "unknown_id": "there is no such entry in the memory bank",
+    "k_too_large": "more entries were to be read than one read may return",
 }
 """Why an action can be invalid, and the line that the agent reads."""
+
+
+TITLE_WORDS = 8
+"""Words of an entry of the memory bank that stand for it in the prompt."""
 
 
 class _Block(Struct, gc=False):
@@ -66,52 +89,55 @@ class _Block(Struct, gc=False):
 # --- Reading -----------------------------------------------------------------------------------------------
 
 
-def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = False) -> Action:
+def parse(
+    text: str, finish_reason: FinishReason = "", wants_memory: bool = False, bank: bool = False
+) -> Action:
     """Read what the policy wrote in one round: a `Search`, an `Answer`, or `Invalid` with the reason.
 
     Args:
         text: The policy's own text, any string whatever.
         finish_reason: "length" turns a missing action into `cut_off`.
         wants_memory: Whether a round without `<mem>` has the flaw `no_memory_write`.
+        bank: Whether operations on a memory bank are read, in place of `<mem>`.
 
     Flaws are what was accepted all the same: `unclosed` (a tag without its end), `trailing` (text after the
     action, dropped), `stray_close` (an end without its tag), `nested_tag` (a tag inside the memory),
-    `no_memory_write`.
+    `no_memory_write`, `wrong_memory` (`<mem>` where there is a bank, or the other way round; not read).
     """
     blocks, flaws = _blocks(text)
-    spans = _spans(blocks, len(text))
+    spans = _spans(blocks, len(text), _BANK_ROLES if bank else _ROLES)
     actions: list[_Block] = []
     memories: list[_Block] = []
 
-    def invalid(reason: str) -> Invalid:
-        return Invalid(reason=reason, detail=REASONS[reason], flaws=tuple(flaws), spans=spans)
+    def invalid(reason: str, detail: str = "") -> Invalid:
+        return Invalid(reason=reason, detail=detail or REASONS[reason], flaws=tuple(flaws), spans=spans)
 
     for block in blocks:
-        if block.name == "information":
+        if block.name in _SHOWN:
             return invalid("fabricated_observation")
         if block.name in _ACTIONS:
             actions.append(block)
-        elif block.name == "mem" and not actions:
+        elif bank is not (block.name in _BANK_TAGS):
+            _note(flaws, "wrong_memory")
+        elif not actions:
             memories.append(block)
     if not actions:
         return invalid("cut_off" if finish_reason == "length" else "no_action")
-    if len(actions) > 1 or len(memories) > 1:
+    if len(actions) > 1 or (len(memories) > 1 and not bank):
         return invalid("ambiguous")
     action = actions[0]
     if action.nested:
         return invalid("nested_tag")
-    if action.parameters or (memories and memories[0].parameters):
+    if action.parameters:
         return invalid("unknown_parameter")
     if text[action.end :].strip():
         flaws.append("trailing")
-    memory = None
-    if memories:
-        memory = text[memories[0].inner : memories[0].outer].strip()
-        if not memory:
-            return invalid("empty")
-        if memories[0].nested:
-            flaws.append("nested_tag")
-    elif wants_memory:
+    memory, operations = _memory(memories, text, bank)
+    if isinstance(operations, Fault):
+        return invalid(*operations)
+    if any(block.nested for block in memories):
+        flaws.append("nested_tag")
+    if wants_memory and memory is None:
         flaws.append("no_memory_write")
     argument = text[action.inner : action.outer].strip()
     if action.name == "tool_call":
@@ -121,8 +147,28 @@ def parse(text: str, finish_reason: FinishReason = "", wants_memory: bool = Fals
     if not argument:
         return invalid("empty")
     if action.name == "answer":
-        return Answer(text=argument, memory=memory, flaws=tuple(flaws), spans=spans)
-    return Search(query=argument, memory=memory, flaws=tuple(flaws), spans=spans)
+        return Answer(text=argument, memory=memory, operations=operations, flaws=tuple(flaws), spans=spans)
+    return Search(query=argument, memory=memory, operations=operations, flaws=tuple(flaws), spans=spans)
+
+
+def _memory(
+    blocks: Sequence[_Block], text: str, bank: bool
+) -> tuple[str | None, tuple[Operation, ...] | Fault]:
+    """What was written into memory, and the operations on a bank, or what is wrong with one of them."""
+    if not blocks:
+        return None, ()
+    if not bank:
+        memory = text[blocks[0].inner : blocks[0].outer].strip()
+        if blocks[0].parameters:
+            return None, Fault("unknown_parameter", "")
+        return memory, () if memory else Fault("empty", "")
+    operations = []
+    for block in blocks:
+        operation = read_operation(block.name, block.parameters, text[block.inner : block.outer])
+        if isinstance(operation, Fault):
+            return None, operation
+        operations.append(operation)
+    return None, tuple(operations)
 
 
 def _blocks(text: str) -> tuple[list[_Block], list[str]]:
@@ -140,6 +186,10 @@ def _blocks(text: str) -> tuple[list[_Block], list[str]]:
         if tag[1]:
             _note(flaws, "stray_close")
             after = inner
+            continue
+        if name in _BANK_TAGS and tag[3].rstrip().endswith("/"):
+            after = inner
+            blocks.append(_Block(name, tag.start(), inner, inner, inner, False, tag[3].rstrip()[:-1].strip()))
             continue
         end = None if name in endless else _END[name].search(text, inner)
         if end is not None:
@@ -160,12 +210,12 @@ def _note(flaws: list[str], flaw: str) -> None:
         flaws.append(flaw)
 
 
-def _spans(blocks: list[_Block], length: int) -> tuple[Span, ...]:
+def _spans(blocks: list[_Block], length: int, roles: Mapping[str, Role]) -> tuple[Span, ...]:
     """Roles that cover the text: tags belong to their block, all that is not memory or action is thought."""
     spans: list[Span] = []
     at = 0
     for block in blocks:
-        role = _ROLES.get(block.name)
+        role = roles.get(block.name)
         if role is None:
             continue
         if block.start > at:
@@ -272,6 +322,26 @@ def render_information(hits: Sequence[Hit]) -> str:
     return "<information>\n" + "\n".join(lines) + "\n</information>"
 
 
+def render_status(active: int, merged: int, discarded: int, newest: Sequence[Entry]) -> str:
+    """What the prompt shows of a memory bank: counts, and the titles of the newest entries."""
+    counts = f'entries="{active}" merged="{merged}" discarded="{discarded}"'
+    lines = [f"[{entry.id}] {_title(entry.text)}" for entry in newest]
+    if active > len(newest):
+        lines.append(f"and {active - len(newest)} older")
+    return "\n".join([f"<memory_bank {counts}>", *lines, "</memory_bank>"])
+
+
+def _title(text: str) -> str:
+    words = _one_line(text).split()
+    return " ".join(words[:TITLE_WORDS]) + (" …" if len(words) > TITLE_WORDS else "")
+
+
+def render_recall(query: str, entries: Sequence[Entry]) -> str:
+    """The entries that one read of the bank returned, each on a line after its id."""
+    lines = [f"[{entry.id}] {_one_line(entry.text)}" for entry in entries] or ["Nothing is stored."]
+    return "\n".join([f"<memory_recall> {_one_line(query)}", *lines, "</memory_recall>"])
+
+
 def _one_line(text: str) -> str:
     tidy = text.isprintable() and "  " not in text  # of all white space only the blank is printable
     return neutralise(text.strip() if tidy else " ".join(text.split()))
@@ -285,10 +355,12 @@ def render_error(invalid: Invalid) -> str:
 RETRIEVER_FAILED = "The search is out of order."
 
 
-def render_hint(rounds_left: int, tokens_left: int | None) -> str:
-    """Budgets: rounds left, and tokens left in the context where they are limited."""
+def render_hint(rounds_left: int, tokens_left: int | None, check_memory: bool = False) -> str:
+    """Budgets: rounds left, and tokens left in the context where they are limited; what is due."""
     rounds = f"{rounds_left} round{'' if rounds_left == 1 else 's'} left"
-    return f"({rounds}, {tokens_left} tokens of context left)" if tokens_left is not None else f"({rounds})"
+    budgets = rounds if tokens_left is None else f"{rounds}, {tokens_left} tokens of context left"
+    due = "; nothing was written for a while: check whether the memory has all you will need"
+    return f"({budgets}{due if check_memory else ''})"
 
 
 def own_segments(text: str, action: Action) -> list[tuple[Role, str]]:
@@ -325,26 +397,3 @@ def messages(segments: Sequence[Segment], prompt: str) -> tuple[dict[str, str], 
         return ({"role": "user", "content": prompt},)
     system = segments[0].text
     return {"role": "system", "content": system}, {"role": "user", "content": prompt[len(system) + 1 :]}
-
-
-_MEMORY_RULES = """\
-You see only your last step and your memory. Begin every round after the first with
-<mem> ... </mem>
-which rewrites the whole memory: write down all you will still need, for whatever is not in it is gone.
-"""
-
-_ANSWER_RULES = "Answer with numbered lines, one for each question, in order:\n1. ...\n2. ..."
-
-
-def system_prompt(memory: str, objectives: int, top_k: int) -> str:
-    """The protocol in words, for the kind of memory, the number of objectives and of passages a search."""
-    what = "the question" if objectives == 1 else f"all {objectives} questions"
-    parts = [
-        f"Answer {what} with the help of a search engine over an encyclopedia, in as few words as possible.",
-        _MEMORY_RULES.rstrip() if memory == "inline" else "",
-        "In each round think inside <think> ... </think>, then do exactly one of two things:\n"
-        f"<search> one query </search>, answered by at most {top_k} passages in <information>, or\n"
-        "<answer> the answer </answer>, which ends the episode.",
-        _ANSWER_RULES if objectives > 1 else "",
-    ]
-    return "\n".join(part for part in parts if part)

@@ -14,11 +14,10 @@ from mempo_env import diagnostics
 from mempo_env.context import Ledger
 from mempo_env.errors import StateError
 from mempo_env.files import BAD_JSON, digest
-from mempo_env.play import Play, follow
-from mempo_env.tokens import TokenCounter
+from mempo_env.play import Play, Rules, follow
 from mempo_env.types import Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
 
-VERSION = 1
+VERSION = 2
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     information_index: int | None
     memory: str
     memory_tokens: int
+    store: Any
     view: tuple[int, ...]
     observation: str
     prompt_tokens: int
@@ -68,6 +68,7 @@ def freeze(play: Play, settings: dict[str, Any], rng: np.random.Generator) -> st
         memory_index=ledger.memory,
         information_index=ledger.information,
         rounds=tuple(play.rounds),
+        store=None if play.store is None else play.store.state(),
         **{name: getattr(play, name) for name in _SAME},
     )
     return msgspec.json.encode(replace(snapshot, digest=_digest(snapshot))).decode()
@@ -105,15 +106,17 @@ def thaw(text: str, settings: Mapping[str, Any]) -> Snapshot:
     return snapshot
 
 
-def revive(snapshot: Snapshot, questions: tuple[Question, ...], count: TokenCounter) -> Play:
+def revive(snapshot: Snapshot, questions: tuple[Question, ...], rules: Rules) -> Play:
     """The play that a snapshot was taken of."""
     segments, tracker = snapshot.segments, diagnostics.start(questions)
+    question_id = "+".join(snapshot.question_ids)
     play = Play(
         questions=questions,
-        question_id="+".join(snapshot.question_ids),
+        question_id=question_id,
+        store=None if rules.make_store is None else rules.make_store(question_id, snapshot.store),
         ledger=Ledger(
             segments=list(segments),
-            count=count,
+            count=rules.count,
             head=snapshot.head,
             steps=list(snapshot.steps),
             memory=snapshot.memory_index,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from mempo_env.errors import ConfigError, lookup
-from mempo_env.types import Call, Tokens
+from mempo_env.types import Call, Segment, Tokens
 
 TokenCounter: TypeAlias = Callable[[str], int]
 
@@ -53,7 +53,7 @@ def of_call(call: Call, count: TokenCounter) -> tuple[int, int]:
         len(call.output_ids) or call.output_tokens,
     )
     return (
-        sum(segment.tokens for segment in call.segments) if n_prompt is None else n_prompt,
+        sum(s.tokens for s in call.segments if isinstance(s, Segment)) if n_prompt is None else n_prompt,
         count(call.output) if n_output is None else n_output,
     )
 

@@ -83,7 +83,18 @@ class Question(Struct, frozen=True, kw_only=True, gc=False):
 # --- What the agent sees and writes ------------------------------------------------------------------------
 
 SegmentKind: TypeAlias = Literal[
-    "system", "question", "mem", "think", "call", "answer", "invalid", "information", "error", "hint"
+    "system",
+    "question",
+    "mem",
+    "think",
+    "call",
+    "answer",
+    "invalid",
+    "memory",
+    "recall",
+    "information",
+    "error",
+    "hint",
 ]
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"mem", "think", "call", "answer", "invalid"})
 """Kinds of segments that the policy wrote."""
@@ -129,7 +140,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a model within a round, as it was made.
 
     Attributes:
-        segments: The segments that the prompt was composed of.
+        segments: The segments that the prompt was composed of; in an episode, those that its round saw by
+            their index in the ledger.
         output: The text that came back.
         prompt_ids: Exact token ids of the prompt; empty if the model works on text.
         output_ids: Exact token ids of the output; empty if the model works on text.
@@ -137,9 +149,10 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         finish_reason: Why the model stopped.
         prompt_tokens: Tokens of the prompt where their number is known without the ids (an endpoint's usage).
         output_tokens: Tokens of the output, likewise.
+        cached_tokens: Those of the prompt that came from the server's prefix cache, where it tells.
     """
 
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[Segment | int, ...] = ()
     output: str = ""
     prompt_ids: tuple[int, ...] = ()
     output_ids: tuple[int, ...] = ()
@@ -147,6 +160,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: FinishReason = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Turn what came into plain data, or refuse it with a ValueError."""
@@ -159,7 +173,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         }
         for name, value in plain.items():
             force_setattr(self, name, value)
-        for n in (self.prompt_tokens, self.output_tokens):
+        for n in (self.prompt_tokens, self.output_tokens, self.cached_tokens):
             if n is not None and (type(n) is not int or n < 0):
                 raise ValueError(f"wanted a number of tokens, 0 or more, got {n!r}")
 
@@ -231,10 +245,33 @@ class Span(Struct, frozen=True, gc=False):
     end: int
 
 
+OperationKind: TypeAlias = Literal["write", "read", "merge", "discard"]
+
+
+class Operation(Struct, frozen=True, kw_only=True, gc=False):
+    """What a policy asks of a memory bank.
+
+    Attributes:
+        kind: What to do.
+        text: What to write, to read for, or to put in place of merged entries ("": their texts joined).
+        ids: The entries to merge or discard.
+        k: Entries to read at most; None: as many as the bank's settings say.
+    """
+
+    kind: OperationKind
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    k: int | None = None
+
+
 class _Written(Struct, frozen=True, kw_only=True, gc=False):
-    """What every action has: the memory it wrote (None: none), its flaws, and the roles of its text."""
+    """What every action has: the memory it wrote (None: none), its flaws, and the roles of its text.
+
+    `operations` are those on a memory bank, where there is one.
+    """
 
     memory: str | None = None
+    operations: tuple[Operation, ...] = ()
     flaws: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
 
@@ -261,6 +298,57 @@ class Invalid(_Written, frozen=True, tag="invalid"):
 Action: TypeAlias = Search | Answer | Invalid
 
 # --- What came of it ---------------------------------------------------------------------------------------
+
+
+EntryState: TypeAlias = Literal["active", "merged", "discarded"]
+
+
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
+    """One entry of a memory bank; its vector is computed from its text.
+
+    Attributes:
+        id: 1 for the first of its episode.
+        text: What it says.
+        tokens: How long that is.
+        created_round: The round that wrote it.
+        last_access_round: The last round that read it, or wrote it.
+        access_count: How often it was read.
+        episode_id: The episode it belongs to.
+        state: "active", or a tombstone.
+        merged_into: The entry that stands for it now.
+    """
+
+    id: int
+    text: str
+    tokens: int
+    created_round: int
+    last_access_round: int
+    access_count: int = 0
+    episode_id: str
+    state: EntryState = "active"
+    merged_into: int | None = None
+
+
+class BankRecord(Struct, frozen=True, gc=False):
+    """One line of a bank's log: an operation, and what came of it.
+
+    Attributes:
+        round: When.
+        kind: What was asked, or "evict": the bank was full.
+        ids: The entries concerned: those read, discarded or evicted; the one written, or that a refused write
+            is like; those merged and, last, the one made of them.
+        accepted: Whether it was done.
+        why: Why not, or what else happened: "duplicate", "not_novel", "merged" (a write that became part of
+            another entry), "evicted".
+        tokens: Tokens written, read, or let go.
+    """
+
+    round: int
+    kind: Literal["write", "read", "merge", "discard", "evict"]
+    ids: tuple[int, ...]
+    accepted: bool
+    why: Literal["", "duplicate", "not_novel", "merged", "evicted"]
+    tokens: int
 
 
 class Tokens(Struct, frozen=True, gc=False):
@@ -362,8 +450,13 @@ class StopReason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     GENERATION_LENGTH = "generation_length"
     RETRIEVER_ERROR = "retriever_error"
+    MODEL_ERROR = "model_error"
     TIMEOUT = "timeout"
     AGENT_ERROR = "agent_error"
+
+
+NO_FAULT = (StopReason.RETRIEVER_ERROR, StopReason.MODEL_ERROR)
+"""Ends that are not the policy's fault: trainers leave such episodes out."""
 
 
 class Failure(StrEnum):
@@ -392,7 +485,8 @@ class Round(Struct, frozen=True, kw_only=True, gc=False):
         calls: Calls of models handed over by the agent; empty: one call over `view`.
         action: What was read in the text.
         hits: The passages that the search returned.
-        memory: The memory in force after the round.
+        memory: The memory in force after the round; of a bank, its active entries, a line each.
+        operations: What was done to the memory bank, where there is one.
         tokens: Token counts after the round.
         diagnostics: Evidence seen and kept after the round.
         reward: The reward of the round.
@@ -409,6 +503,7 @@ class Round(Struct, frozen=True, kw_only=True, gc=False):
     action: Action
     hits: tuple[Hit, ...] = ()
     memory: str = ""
+    operations: tuple[BankRecord, ...] = ()
     tokens: Tokens
     diagnostics: Diagnostics
     reward: RewardBreakdown

@@ -98,7 +98,7 @@ def test_whatever_an_agent_does_is_an_agent_error(what: str) -> None:
 def test_a_run_with_such_an_agent_ends_with_a_row_for_each_episode(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(AGENTS, "odd", lambda _: Odd(ODDITIES[what][0]))
+    monkeypatch.setitem(AGENTS, "odd", lambda *_: Odd(ODDITIES[what][0]))
     bench(make_plan("synthetic", ["odd"], episodes=3), tmp_path / "run")
     (odd,) = [arm for arm in compare([tmp_path / "run"]).arms if arm.agent == "odd"]
     assert odd.complete

@@ -22,12 +22,12 @@ from mempo_env.types import Episode, Search
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
-def play(name: str, objectives: int, count: int) -> list[Episode]:
+def play(name: str, objectives: int, count: int, **more: int) -> list[Episode]:
     """Episodes of the synthetic world, with the same questions for every agent."""
     questions = synthetic()
     chance, ids = Random(objectives), [question.id for question in questions.split("test")]
     drawn = ["+".join(chance.sample(ids, objectives)) for _ in range(count)]
-    kwargs = {"dataset": questions, "split": "test", "objectives": objectives}
+    kwargs = {"dataset": questions, "split": "test", "objectives": objectives, **more}
     played = dict(episodes(make_agent(name, questions), drawn, env_kwargs=kwargs, num_envs=count))
     return [played[i] for i in range(count)]
 
@@ -63,6 +63,12 @@ def test_the_reader_reads_the_synthetic_world(objectives: int) -> None:
     assert em(play("mempo", objectives, 12)) >= 0.95
 
 
+def test_a_bank_holds_sixteen_answers_at_the_cost_of_one_round_that_reads_them() -> None:
+    bank, inline = play("bank", 16, 12), play("mempo", 16, 12)
+    assert em(bank) >= 0.95
+    assert mean(len(episode.rounds) for episode in bank) <= mean(len(e.rounds) for e in inline) + 1.5
+
+
 def test_at_eight_objectives_memory_is_as_good_as_the_whole_history_and_stays_short() -> None:
     react, mempo = play("react", 8, 40), play("mempo", 8, 40)
     assert abs(em(mempo) - em(react)) <= 0.05
@@ -70,6 +76,31 @@ def test_at_eight_objectives_memory_is_as_good_as_the_whole_history_and_stays_sh
     assert all(later > earlier for earlier, later in pairwise(growing))
     assert growing[-1] > 5 * growing[0]
     assert max(flat) <= 1.2 * min(flat)
+
+
+REMEMBERING = ["mem1", "iterresearch", "memagent", "memsearcher", "resum", "selfask", "bank", "paging"]
+READING = ["rag_memory", "amem", "mem0"]
+"""What they see of their bank is what is most like the question, which need not be all that is needed."""
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_every_agent_that_remembers_reads_the_synthetic_world(name: str) -> None:
+    """With the scripted model, whose notes lose nothing that it needs."""
+    assert em(play(name, 4, 12)) >= 0.95
+
+
+@pytest.mark.parametrize("name", READING)
+def test_an_agent_that_reads_by_similarity_finds_most_of_what_it_needs(name: str) -> None:
+    read, none = em(play(name, 4, 12)), em(play("no_memory", 4, 12))
+    assert read >= 0.85
+    assert read > none + 0.3
+
+
+def test_with_too_few_rounds_the_bank_is_read_before_they_end() -> None:
+    """Sixteen rounds are enough for about half of 16 questions, whose answers only the bank holds."""
+    played = play("bank", 16, 12, max_rounds=16)
+    assert all(episode.stop_reason == "answered" for episode in played)
+    assert em(played) >= 0.35
 
 
 def test_at_eight_objectives_the_memory_holds_what_is_needed() -> None:

@@ -17,11 +17,13 @@ from mempo_agents import AGENTS, Context, make_agent
 from mempo_agents.rollout import episodes
 from mempo_env import protocol
 from mempo_env.errors import ConfigError
+from mempo_env.instructions import system_prompt
 from mempo_env.types import Answer, Episode, Search, Segment
 from small import QUESTIONS, TitleRetriever
 
 NAMES = sorted(AGENTS)
 READERS = ["react", "window", "no_memory", "mempo"]
+ASKING = [name for name in NAMES if name not in ("empty", "random", "oracle")]
 
 
 def play(name: str, objectives: int = 1, count: int = 4) -> list[Episode]:
@@ -30,6 +32,11 @@ def play(name: str, objectives: int = 1, count: int = 4) -> list[Episode]:
     kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever(), "top_k": 1, "objectives": objectives}
     played = dict(episodes(make_agent(name, QUESTIONS), ids, env_kwargs=kwargs, num_envs=3))
     return [played[i] for i in range(count)]
+
+
+def all_played() -> list[Episode]:
+    """A few episodes of every agent."""
+    return [episode for name in NAMES for episode in play(name)]
 
 
 def contexts(played: list[Episode]) -> list[Context]:
@@ -43,7 +50,7 @@ def contexts(played: list[Episode]) -> list[Context]:
 
 def test_a_wrong_name_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'mempo'"):
-        make_agent("memp0")
+        make_agent("mempoo")
 
 
 def test_the_oracle_needs_the_questions() -> None:
@@ -88,14 +95,15 @@ def test_the_same_contexts_give_the_same_text_in_any_batch_and_order(name: str) 
     assert list(fresh.act([])) == []
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", ASKING)
 def test_a_reader_writes_no_name_that_is_not_in_view(name: str) -> None:
     """Plants a marker: every passage names a person of its own, who must be gone when the passage is."""
     names = re.compile(r"\b[A-Z]\w+|\d+")
     for context in contexts(play(name, 2)):
         text = str(make_agent(name).act([context])[0])
         told = {segment.text for segment in context.segments if segment.kind != "hint"}
-        assert set(names.findall(text)) <= set(names.findall(" ".join(told))) | {"1", "2"}
+        own = {"1", "2", "3", "4", "What"}  # of lines and of entries to read; how a question begins
+        assert set(names.findall(text)) <= set(names.findall(" ".join(told))) | own
 
 
 def test_without_memory_what_a_dropped_step_showed_is_forgotten() -> None:
@@ -107,8 +115,9 @@ def test_without_memory_what_a_dropped_step_showed_is_forgotten() -> None:
     question = Segment("question", 0, "Question: Who is the mayor of the town where Aldo Verne was born?", 1)
     call = Segment("call", 2, "<search> Aldo Verne birthplace </search>", 1)
     last = Segment("information", 2, protocol.render_information(()), 1)
-    full = [Context((question, shown, call, last), "q") for shown in (first, second)]
-    cut = Context((question, call, last), "q")
+    system = Segment("system", 0, system_prompt("none", 1, 3), 1)
+    full = [Context((system, question, shown, call, last), "q") for shown in (first, second)]
+    cut = Context((system, question, call, last), "q")
     reader = make_agent("no_memory")
     a, b = map(str, reader.act(full))
     assert "Marrow Bay" in a
@@ -144,7 +153,7 @@ def test_no_context_makes_an_agent_raise(context: Context) -> None:
         assert isinstance(written, str) or (name == "oracle" and isinstance(written, ConfigError))
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", ASKING)
 @pytest.mark.parametrize("text", ["Foo Bar " * 30_000, "the teacher of " * 3_000 + "Foo", "Mr. " * 30_000])
 def test_long_texts_are_read_in_part(name: str, text: str) -> None:
     segments = (
@@ -154,13 +163,13 @@ def test_long_texts_are_read_in_part(name: str, text: str) -> None:
     assert isinstance(make_agent(name).act([Context(segments, "q")])[0], str)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_process_with_another_hash_seed_writes_the_same(name: str) -> None:
-    code = f"import test_agents_table as t; print([[r.text for r in e.rounds] for e in t.play({name!r}, 3)])"
+def test_a_process_with_another_hash_seed_writes_the_same() -> None:
+    code = "import test_agents_table as t; print([[r.text for r in e.rounds] for e in t.all_played()])"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
             check=True,
             capture_output=True,
             text=True,
@@ -168,7 +177,7 @@ def test_a_process_with_another_hash_seed_writes_the_same(name: str) -> None:
         for seed in ("1", "2")
     }
     assert len(outputs) == 1
-    assert "<answer>" in outputs.pop()
+    assert outputs.pop().count("<answer>") == 4 * len(NAMES)
 
 
 def test_an_agent_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ class _Faulty:
 def test_failed_episodes_are_rows_and_are_not_played_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(AGENTS, "faulty", lambda _: _Faulty())
+    monkeypatch.setitem(AGENTS, "faulty", lambda *_: _Faulty())
     plan = make_plan("synthetic", ["faulty"], episodes=9)
     bench(plan, tmp_path / "run")
     found = [row for row in rows(tmp_path / "run") if row.agent == "faulty"]

@@ -81,9 +81,9 @@ def test_an_index_replaced_between_two_agents_stops_the_run(
         plan = make_plan("synthetic", ["mempo"], episodes=3, retriever=index.url)
         assert plan.index == "apples"
 
-        def make_and_swap(name: str, questions: Any) -> Any:
+        def make_and_swap(name: str, questions: Any, model: Any) -> Any:
             index.name = "pears" if name == "mempo" else index.name
-            return make_agent(name, questions)
+            return make_agent(name, questions, model)
 
         with monkeypatch.context() as patch:
             patch.setattr(runner, "make_agent", make_and_swap)
@@ -128,9 +128,9 @@ def test_an_index_that_stops_answering_stops_the_run_at_the_next_agent(
     with serving("apples") as index:
         plan = make_plan("synthetic", ["mempo"], episodes=2, retriever=index.url)
 
-        def make_and_hide(name: str, questions: Any) -> Any:
+        def make_and_hide(name: str, questions: Any, model: Any) -> Any:
             index.shy = name == "mempo"
-            return make_agent(name, questions)
+            return make_agent(name, questions, model)
 
         monkeypatch.setattr(runner, "make_agent", make_and_hide)
         with pytest.raises(ResultsError, match=f"got .* index http:unknown at {index.url}: "):
@@ -144,11 +144,11 @@ def test_data_replaced_between_two_agents_stops_the_run(
     plan = make_plan(prepared(tmp_path, "first"), [], split="train", episodes=1)
     assert len(plan.arms) == 3
 
-    def make_and_swap(name: str, questions: Any) -> Any:
+    def make_and_swap(name: str, questions: Any, model: Any) -> Any:
         if name == "random":
             shutil.rmtree(tmp_path / "data")
             prepared(tmp_path, "second")
-        return make_agent(name, questions)
+        return make_agent(name, questions, model)
 
     monkeypatch.setattr(runner, "make_agent", make_and_swap)
     with pytest.raises(ResultsError, match=f"the data {plan.data} and .* got data .* the data in .* changed"):

@@ -43,6 +43,8 @@ def run_line(line: str, stack: ExitStack) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("uvicorn", reason="needs mempo[server]")
+    if "from transformers" in page.read_text():
+        pytest.importorskip("transformers", reason="needs mempo[llm]")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:

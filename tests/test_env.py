@@ -23,7 +23,7 @@ from small import QUESTIONS, TitleRetriever, answer, make, search
 
 ALWAYS = {
     *("question_id", "round", "segments", "messages", "action", "retrieved", "memory", "tokens"),
-    *("diagnostics", "reward_terms", "state_hash"),
+    *("operations", "diagnostics", "reward_terms", "state_hash"),
 }
 AT_THE_END = {"stop_reason", "episode", "score", "failure", "mask_episode"}
 

@@ -311,6 +311,22 @@ def test_an_expert_that_sees_other_contexts_is_refused() -> None:
         shown(make_agent("mempo"), ["q0"], ENV)
 
 
+@pytest.mark.parametrize(
+    ("told", "start"),
+    [
+        ({}, "Answer the question"),
+        ({"system_prompt": ""}, "Question:"),
+        ({"system_prompt": "Go."}, "Go.\nQuestion:"),
+    ],
+)
+def test_contexts_begin_with_what_the_policy_is_told(told: dict[str, Any], start: str) -> None:
+    """The expert is told the protocol all the same: one with a model behind it would not know what to do."""
+    env = {name: value for name, value in ENV.items() if name != "system_prompt"}
+    pairs = shown(make_agent("oracle", QUESTIONS), ["q0"], {**env, **told})
+    assert len(pairs) == 3
+    assert all(context.startswith(start) for context, _ in pairs)
+
+
 def test_nothing_to_learn_from_is_refused() -> None:
     pairs = shown(make_agent("oracle", QUESTIONS), ["q0"], ENV)
     with pytest.raises(ConfigError, match="wanted texts of at most 2 tokens, found none in 3"):

@@ -33,22 +33,29 @@ class Agent(Protocol):
     All that it knows of an episode is in the context it is given: memory is what the environment carries
     over, so that no agent can keep a secret notebook. The same contexts give the same completions, in any
     batch.
-
-    Attributes:
-        name: What to call it in tables.
-        env_kwargs: Keyword arguments of the environment that it needs (context, memory, system_prompt).
-        fingerprint: Changes whenever its behaviour does (its version, prompt, model).
     """
 
-    name: str
-    env_kwargs: Mapping[str, Any]
-    fingerprint: str
+    @property
+    def name(self) -> str:
+        """What to call it in tables."""
+        ...
+
+    @property
+    def env_kwargs(self) -> Mapping[str, Any]:
+        """Keyword arguments of the environment that it needs (context, memory, system_prompt)."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever its behaviour does (its version, prompt, model)."""
+        ...
 
     def act(self, contexts: Sequence[Context]) -> Sequence[Completion | str | Exception]:
         """Write the next round of each episode.
 
-        An exception in place of a completion ends that episode alone: "timeout" for a TimeoutError, else
-        "agent_error", as does anything else that is no text. If it raises, or does not write one thing for
-        each context, it is asked again for one context at a time, so that this too ends single episodes.
+        An exception in place of a completion ends that episode alone: a ModelError for its own reason, a
+        TimeoutError as "timeout", any other as "agent_error", as does what is no text. If it raises, or does
+        not write one thing for each context, it is asked again for one context at a time, so that this too
+        ends single episodes.
         """
         ...

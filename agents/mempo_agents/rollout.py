@@ -11,6 +11,7 @@ import numpy as np
 
 import mempo_env
 from mempo_agents.base import Agent, Context
+from mempo_agents.models.base import ModelError
 from mempo_env.errors import ConfigError
 from mempo_env.types import Episode
 from mempo_env.vector import SearchQAVectorEnv
@@ -114,8 +115,7 @@ def _play(
     actions: list[str | None] = [None] * envs.num_envs
     for i, text in written.items():
         if isinstance(text, Exception):
-            reason = "timeout" if isinstance(text, TimeoutError) else "agent_error"
-            yield i, envs.abort(i, reason, _told(text))[4]["episode"]
+            yield i, envs.abort(i, _reason(text), _told(text))[4]["episode"]
         else:
             actions[i] = text
     if all(action is None for action in actions):
@@ -128,6 +128,12 @@ def _play(
         contexts[i] = Context(infos["segments"][i], infos["question_id"][i])
         if ended[i]:
             yield i, infos["episode"][i]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ModelError):
+        return error.reason
+    return "timeout" if isinstance(error, TimeoutError) else "agent_error"
 
 
 def _told(error: Exception) -> str:

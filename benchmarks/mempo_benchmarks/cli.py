@@ -30,10 +30,23 @@ def run(
         str,
         typer.Option(help="Names (or module:thing), with commas; empty, random and oracle are added."),
     ] = AGENTS,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Behind the agents: scripted, endpoint:MODEL@URL, huggingface:MODEL, sglang:MODEL@URL, or "
+            "module:thing of your own."
+        ),
+    ] = "scripted",
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
     objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
     top_k: Annotated[int, typer.Option(help="Passages a search returns.")] = 3,
+    max_rounds: Annotated[
+        int | None, typer.Option(help="Rounds of an episode; by default the environment's own number.")
+    ] = None,
+    answers: Annotated[
+        str, typer.Option(help="How several answers are asked for: numbered lines, or semicolon (MEM1's).")
+    ] = "numbered",
     seed: Annotated[int, typer.Option(help="Of the first episode; the next ones count up.")] = 0,
     num_envs: Annotated[int, typer.Option(help="Episodes at a time; changes nothing but the speed.")] = 16,
     corpus: Annotated[Path | None, typer.Option(help="Folder with another corpus to search.")] = None,
@@ -46,11 +59,14 @@ def run(
     plan = make_plan(
         dataset,
         [name.strip() for name in agents.split(",") if name.strip()],
+        model=model,
         corpus=None if corpus is None else str(corpus),
         retriever=retriever,
         split=split,
         objectives=objectives,
         top_k=top_k,
+        max_rounds=max_rounds,
+        answers=answers,
         episodes=episodes,
         seed=seed,
     )
@@ -69,12 +85,17 @@ def report(
     allow_different: Annotated[
         bool, typer.Option("--allow-different", help="Compare runs of different data, code or settings.")
     ] = False,
+    prices: Annotated[
+        Path | None, typer.Option(help="TOML file with the price of each model, for dollars in the tables.")
+    ] = None,
 ) -> None:
     """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval."""
+    from mempo_benchmarks.costs import read_prices
     from mempo_benchmarks.report import REPORT, report_page, write_page
     from mempo_benchmarks.summary import compare
 
-    comparison = compare(runs, baseline, allow_different)
+    paid = {} if prices is None else read_prices(prices)
+    comparison = compare(runs, baseline, allow_different, paid)
     page = out or runs[0] / REPORT
     write_page(page, report_page(comparison, page.parent))
     show(comparison)

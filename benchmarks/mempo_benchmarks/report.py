@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
 
+from mempo_benchmarks.costs import COSTS, Cost, Spent
 from mempo_benchmarks.journal import told
 from mempo_benchmarks.results import Plan, address
 from mempo_benchmarks.stats import RESAMPLES, Interval
@@ -31,6 +33,8 @@ METHOD = (
     f"({RESAMPLES:,} resamples); differences are paired by question, and not corrected for their number. "
     "Tokens are those of the tokenizer below."
 )
+
+GAIN = "Memory-isolated gain: paired differences to no_memory with the same model"
 
 _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
 _COST = ("rounds", "invalid_rounds", "peak", "total", "dependency")
@@ -80,7 +84,15 @@ def tables(comparison: Comparison) -> list[Table]:
     by_key = {metric.key: metric for metric in METRICS}
     accuracy, cost, different = ([by_key[key] for key in keys] for keys in (_ACCURACY, _COST, _DIFFERENCES))
     arms, baseline = comparison.arms, comparison.baseline
-    differences = [(arm, comparison.difference(arm.label, baseline)) for arm in arms]
+
+    def paired(title: str, of: Callable[[ArmSummary], dict[str, Interval] | None]) -> list[Table]:
+        rows = [
+            [_name(arm), *(_cell(m, found.get(m.key), "+") for m in different)]
+            for arm in arms
+            if (found := of(arm)) is not None
+        ]
+        return [table(title, ["agent", *(metric.label for metric in different)], rows)] if rows else []
+
     return [
         table(
             "Accuracy",
@@ -92,16 +104,40 @@ def tables(comparison: Comparison) -> list[Table]:
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
+        *_several(arms),
+        *_spent(arms),
         _growth(arms),
         _outcomes(arms, by_key["failed"]),
+        *paired(GAIN, comparison.gain),
+        *paired(f"Paired differences to {baseline}", lambda arm: comparison.difference(arm.label, baseline)),
+    ]
+
+
+def _several(arms: Sequence[ArmSummary]) -> list[Table]:
+    """Sums over the questions of an episode, and each of them by its place."""
+    known = [(arm, arm.several) for arm in arms if arm.several is not None]
+    if not known:
+        return []
+    n = len(known[0][1].positions)
+    summed = {metric.key: metric for metric in METRICS if metric.key in ("em", "f1")}
+    return [
         table(
-            f"Paired differences to {baseline}",
-            ["agent", *(metric.label for metric in different)],
+            "Sums over the questions of an episode; EM of the question in each place",
+            ["agent", "EM sum", "F1 sum", *(str(i + 1) for i in range(n))],
             [
-                [_name(arm), *(_cell(m, found.get(m.key), "+") for m in different)]
-                for arm, found in differences
-                if found is not None
+                [
+                    _name(arm),
+                    _cell(summed["em"], several.em),
+                    _cell(summed["f1"], several.f1),
+                    *(f"{place.value:.2f}" for place in several.positions),
+                ]
+                for arm, several in known
             ],
+        ),
+        table(
+            "Episodes by how many of their questions got an answer",
+            ["agent", *(str(i) for i in range(n + 1))],
+            [[_name(arm), *(f"{share:.0%}" for share in several.answered)] for arm, several in known],
         ),
     ]
 
@@ -125,6 +161,30 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Ta
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
+
+
+def _spent(arms: Sequence[ArmSummary]) -> list[Table]:
+    """What was spent for an episode, and for a right answer."""
+    costs = _known(arms)
+
+    def spent(title: str, which: Callable[[Spent], Interval | None]) -> Table:
+        rows = [
+            [_name(arm), *(_cell(c, which(arm.spent[c.key]) if c.key in arm.spent else None) for c in costs)]
+            for arm in arms
+        ]
+        return table(title, ["agent", *(cost.label for cost in costs)], rows)
+
+    if not costs:
+        return []
+    return [
+        spent("Spent for an episode", lambda spent: spent.episode),
+        spent("Spent for a right answer: sums over all episodes", lambda spent: spent.right),
+    ]
+
+
+def _known(arms: Sequence[ArmSummary]) -> list[Cost]:
+    """The costs that any agent has: there are no dollars without prices."""
+    return [cost for cost in COSTS if any(cost.key in arm.spent for arm in arms)]
 
 
 def _growth(arms: Sequence[ArmSummary]) -> Table:
@@ -169,15 +229,19 @@ def _episodes(arm: ArmSummary) -> str:
     return f"{arm.done:,}" if arm.complete else f"{arm.done:,} of {arm.planned:,}\nincomplete"
 
 
-def _number(metric: Metric, value: float, sign: str = "") -> str:
-    if metric.share:
+def _number(metric: Metric | Cost, value: float, sign: str = "") -> str:
+    if isinstance(metric, Cost) and metric.money:
+        return _money(value, 3)
+    if isinstance(metric, Metric) and metric.share:
         return f"{value:{sign}.3f}"
     return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign},.1f}"
 
 
-def _bound(metric: Metric, value: float, sign: str = "") -> str:
-    """A bound: two digits of a share, three of a large number."""
-    if metric.share:
+def _bound(metric: Metric | Cost, value: float, sign: str = "") -> str:
+    """A bound: two digits of a share or of dollars, three of a large number."""
+    if isinstance(metric, Cost) and metric.money:
+        return _money(value, 2)
+    if isinstance(metric, Metric) and metric.share:
         return f"{value:{sign}.2f}"
     if abs(value) < 1e4:
         return _number(metric, value, sign)
@@ -185,7 +249,14 @@ def _bound(metric: Metric, value: float, sign: str = "") -> str:
     return f"{float(f'{value / unit:.3g}'):{sign}g}{name}"
 
 
-def _cell(metric: Metric, interval: Interval | None, sign: str = "") -> str:
+def _money(value: float, digits: int) -> str:
+    """Dollars: cents from one dollar on, else as many places as it takes."""
+    if value >= 1:
+        return f"${value:,.2f}"
+    return f"${np.format_float_positional(value, digits, fractional=False, trim='-')}"
+
+
+def _cell(metric: Metric | Cost, interval: Interval | None, sign: str = "") -> str:
     """The value, and its bounds in the line below."""
     if interval is None:
         return "–"
@@ -213,6 +284,15 @@ def report_page(comparison: Comparison, folder: Path) -> str:
         "method": METHOD,
         "runs": runs,
         "metrics": [{"key": m.key, "label": m.label, "about": m.about, "share": m.share} for m in METRICS],
+        "costs": [
+            {"key": c.key, "label": c.label, "about": c.about, "money": c.money}
+            for c in _known(comparison.arms)
+        ],
+        "gains": [
+            {"label": arm.label, "metrics": found}
+            for arm in comparison.arms
+            if (found := comparison.gain(arm)) is not None
+        ],
         "words": words,
         **{name: getattr(comparison, name) for name in ("differing", "arms", "pairs", "front", "baseline")},
     }

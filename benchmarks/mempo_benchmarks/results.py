@@ -16,11 +16,11 @@ from msgspec import Struct
 
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON, digest
-from mempo_env.types import Episode, Failure, Invalid, StopReason
+from mempo_env.types import NO_FAULT, Episode, Failure, Invalid, StopReason
 
 RESULTS = "results.jsonl"
 PLAN = "run.json"
-FAILED = (StopReason.AGENT_ERROR, StopReason.TIMEOUT, StopReason.RETRIEVER_ERROR)
+FAILED = (*NO_FAULT, StopReason.AGENT_ERROR, StopReason.TIMEOUT)
 """Stop reasons of episodes that failed rather than ended; they count as wrong all the same."""
 
 _CHECK = b',"check":"'
@@ -56,12 +56,14 @@ class Arm(Struct, frozen=True):
         fingerprint: Its own.
         env_kwargs: What it sets in the environment.
         settings: Digest of the environment's settings with those.
+        model: Name of the model behind it; "" if there is none.
     """
 
     agent: str
     fingerprint: str
     env_kwargs: dict[str, Any]
     settings: str
+    model: str = ""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -77,6 +79,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         seed: Of episode 0; episode i has seed + i.
         arms: The agents, in the order in which they play.
         version: Of mempo.
+        model: Name of the model behind the agents that ask one; no part of what runs must have in common.
     """
 
     dataset: str
@@ -91,6 +94,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seed: int
     arms: tuple[Arm, ...]
     version: str
+    model: str = "scripted"
 
     def fingerprints(self, arm: Arm) -> Fingerprints:
         """What the rows of an arm are marked with."""
@@ -112,12 +116,14 @@ class Row(Struct, frozen=True, kw_only=True):
         index: Of the episode in the plan.
         question_id: Ids of its questions, joined by "+".
         em: Mean over the objectives, like `f1` and `em_relaxed`; in [0, 1].
+        answered: Objectives that got an answer, right or wrong.
         rounds: Rounds played.
         invalid_rounds: Those whose action was invalid.
         peak: Tokens of the longest single call.
         total: Tokens of all calls.
         dependency: Pairs of tokens that generation attended to (MEM1).
         prompt_tokens: Prompt tokens of each round.
+        cached_tokens: Those that came from a server's prefix cache; None if no server told.
         evidence_recall: Share of the gold passages that were retrieved; None without gold evidence.
         evidence_kept: Share of the gold facts that the last round's prompt held; None likewise.
         stop_reason: Why the episode ended.
@@ -133,12 +139,14 @@ class Row(Struct, frozen=True, kw_only=True):
     em: float
     f1: float
     em_relaxed: float
+    answered: int
     rounds: int
     invalid_rounds: int
     peak: int
     total: int
     dependency: float
     prompt_tokens: tuple[int, ...]
+    cached_tokens: int | None = None
     evidence_recall: float | None
     evidence_kept: float | None
     stop_reason: StopReason
@@ -169,12 +177,14 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         em=episode.score.em,
         f1=episode.score.f1,
         em_relaxed=episode.score.em_relaxed,
+        answered=sum(bool(objective.prediction) for objective in episode.score.objectives),
         rounds=len(rounds),
         invalid_rounds=sum(isinstance(played.action, Invalid) for played in rounds),
         peak=episode.tokens.peak,
         total=episode.tokens.total,
         dependency=episode.tokens.dependency,
         prompt_tokens=tuple(played.tokens.prompt for played in rounds),
+        cached_tokens=_cached(episode),
         evidence_recall=(rounds[-1].diagnostics.evidence_recall if rounds else 0.0) if gold else None,
         evidence_kept=(rounds[-2].diagnostics.evidence_kept if rounds[1:] else 0.0) if gold else None,
         stop_reason=episode.stop_reason,
@@ -184,6 +194,12 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         fingerprints=plan.fingerprints(arm),
         episode=episode,
     )
+
+
+def _cached(episode: Episode) -> int | None:
+    told = [call.cached_tokens for played in episode.rounds for call in played.calls]
+    known = [tokens for tokens in told if tokens is not None]
+    return sum(known) if known else None
 
 
 # --- Plans -------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import msgspec
 
 from mempo_agents import make_agent
 from mempo_agents.base import Agent
+from mempo_agents.models.base import Model
+from mempo_agents.models.table import make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
 from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
@@ -24,7 +26,7 @@ from mempo_env.files import digest
 from mempo_env.progress import progress
 from mempo_env.questions.prepared import MANIFEST
 from mempo_env.retrieval.http import UNKNOWN
-from mempo_env.types import Episode
+from mempo_env.types import Episode, StopReason
 
 FLOORS = ("empty", "random")
 CEILING = "oracle"
@@ -50,11 +52,14 @@ def make_plan(
     dataset: str,
     agents: Sequence[str],
     *,
+    model: str = "scripted",
     corpus: str | None = None,
     retriever: str = "bm25",
     split: str = "dev",
     objectives: int = 1,
     top_k: int = 3,
+    max_rounds: int | None = None,
+    answers: str = "numbered",
     episodes: int | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -63,11 +68,14 @@ def make_plan(
     Args:
         dataset: "synthetic", or the folder of a prepared data set.
         agents: Their names; floors and ceiling are added.
+        model: Name of the model behind those that ask one.
         corpus: A folder with another corpus.jsonl to search.
         retriever: Its name or address.
         split: "train", "dev" or "test".
         objectives: Questions in one episode: consecutive ones of the split, in its order.
         top_k: Passages a search returns.
+        max_rounds: Rounds of an episode; None: the environment's own number.
+        answers: How several answers are asked for; see `SearchQAEnv`.
         episodes: How many, from the first question on; None: as many as there are questions for.
         seed: Of episode 0; episode i has seed + i. 0 to 2**32 - 1.
 
@@ -82,6 +90,8 @@ def make_plan(
         "split": split,
         "objectives": objectives,
         "top_k": top_k,
+        "max_rounds": max_rounds,
+        "answers": answers,
     }
     env = _environment(kwargs)
     settings = dict(env.rules.settings)
@@ -93,7 +103,7 @@ def make_plan(
         raise ConfigError(f"seed: wanted 0 to {2**32 - 1:,}, got {seed:,}")
     env.retriever.search([env.questions[0].text], top_k)  # one that is down would fail every episode
     ids = [question.id for question in env.questions[: (episodes or most) * objectives]]
-    names = dict.fromkeys((*FLOORS, *agents, CEILING))
+    names, asked = dict.fromkeys((*FLOORS, *agents, CEILING)), make_model(model)
     return Plan(
         dataset=kwargs["dataset"],
         corpus=kwargs["corpus"],
@@ -105,7 +115,8 @@ def make_plan(
         settings=settings,
         questions=tuple("+".join(ids[i : i + objectives]) for i in range(0, len(ids), objectives)),
         seed=seed,
-        arms=tuple(_arm(name, env, kwargs) for name in names),
+        arms=tuple(_arm(name, env, asked, kwargs) for name in names),
+        model=model,
         version=__version__,
     )
 
@@ -131,7 +142,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
     if num_envs < 1:
         raise ConfigError(f"num_envs: wanted at least 1, got {num_envs}")
     kwargs = _kwargs(plan)
-    env = _environment(kwargs)
+    env, asked = _environment(kwargs), make_model(plan.model)
     with open_run(out, plan) as append:
         done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
         total = len(plan.arms) * len(plan.questions)
@@ -140,7 +151,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
                 last = time.monotonic()
                 for i, episode in play(
-                    make_agent(arm.agent, env.questions),
+                    make_agent(arm.agent, env.questions, asked),
                     [plan.questions[index] for index in left],
                     env_kwargs=kwargs,
                     num_envs=num_envs,
@@ -160,18 +171,20 @@ def _environment(kwargs: dict[str, Any]) -> SearchQAEnv:
 
 
 def _kwargs(plan: Plan) -> dict[str, Any]:
-    named = {name: plan.settings[name] for name in ("split", "objectives", "top_k")}
+    named = {name: plan.settings[name] for name in ("split", "objectives", "top_k", "max_rounds", "answers")}
     return {"dataset": plan.dataset, "corpus": plan.corpus, "retriever": plan.retriever, **named}
 
 
-def _arm(name: str, env: SearchQAEnv, kwargs: dict[str, Any]) -> Arm:
-    agent = make_agent(name, env.questions)
-    own = _environment({**kwargs, **agent.env_kwargs}).rules.settings
+def _arm(name: str, env: SearchQAEnv, model: Model, kwargs: dict[str, Any]) -> Arm:
+    agent = make_agent(name, env.questions, model)
+    settings = _environment({**kwargs, **agent.env_kwargs}).rules.settings
+    own = "".join(_own_source(made) for made in (agent, getattr(agent, "model", None)))
     return Arm(
         agent=name,
-        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{_own_source(agent)}",
-        env_kwargs=dict(agent.env_kwargs),
-        settings=_settings_digest(own),
+        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{own}",
+        env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs)),
+        settings=_settings_digest(settings),
+        model=getattr(getattr(agent, "model", None), "name", ""),
     )
 
 
@@ -181,7 +194,8 @@ def _check_sources(plan: Plan, arm: Arm, episode: Episode, env: SearchQAEnv) -> 
     The index is asked for its fingerprint after the episode, so it was the plan's in all of its searches. An
     episode whose retriever failed is wrong whatever the index, and may have ended for want of a server.
     """
-    told = episode.settings["retriever"] if episode.mask_episode else env.retriever.fingerprint
+    failed = episode.stop_reason is StopReason.RETRIEVER_ERROR
+    told = episode.settings["retriever"] if failed else env.retriever.fingerprint
     index = _index(told, plan.retriever)
     if index != plan.index or _settings_digest(episode.settings) != arm.settings:
         raise ResultsError(
@@ -212,10 +226,10 @@ def _package_digest(package: str) -> str:
     return digest(*(path.read_bytes() for path in sorted(folder.rglob("*.py"))))
 
 
-def _own_source(agent: Agent) -> str:
-    """Of the file that an agent from elsewhere comes from; nothing for ours, and for one without a file."""
+def _own_source(made: Agent | Model | None) -> str:
+    """Of the file that an agent or model from elsewhere comes from; nothing for ours, and without a file."""
     try:
-        path = Path(inspect.getfile(type(agent)))
+        path = Path(inspect.getfile(type(made)))
     except (OSError, TypeError):
         return ""
     return "" if path.is_relative_to(_source("mempo_agents").parent) else f" {digest(path.read_bytes())}"

@@ -104,6 +104,43 @@ def mean_interval(
     return mean_intervals(np.asarray(values_N, dtype=np.float64)[:, None], level, resamples, seed)[0]
 
 
+def ratio_intervals(
+    values_NM: ArrayLike,
+    counts_N: ArrayLike,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[Interval]:
+    """The sum of each column over the sum of the counts, r = sum x / sum y, with its BCa bootstrap interval.
+
+    As in `mean_intervals`, with the influence d = x - r y in the acceleration (Efron and Tibshirani 1993, An
+    Introduction to the Bootstrap, ch. 22). Resamples without a count tell nothing and are left out.
+
+    Args:
+        values_NM: N observations (at least 1) of M quantities, finite.
+        counts_N: What they are divided by, 0 or more, not all of them 0.
+        level: Coverage wanted, in (0, 1).
+        resamples: Bootstrap resamples.
+        seed: Of the resampling.
+
+    Returns:
+        One interval a column, without bounds if N is 1.
+    """
+    x_NM, y_N = np.asarray(values_NM, dtype=np.float64), np.asarray(counts_N, dtype=np.float64)
+    if x_NM.ndim != 2 or y_N.shape != x_NM.shape[:1] or (y_N < 0).any() or not y_N.any():
+        raise ValueError(f"wanted values (N, M) and counts (N,) above 0, got {x_NM.shape} and {y_N.shape}")
+    ratio_M = x_NM.sum(axis=0) / y_N.sum()
+    if len(x_NM) == 1:
+        return [Interval(float(ratio), None, None) for ratio in ratio_M]
+    boot = _bootstrap_means(np.column_stack([x_NM, y_N]), resamples, seed)
+    boot = boot[boot[:, -1] > 0]
+    boot_BM = boot[:, :-1] / boot[:, -1:]
+    return [
+        _bca(float(ratio), x - ratio * y_N, boot, 1e-12 * float(np.abs(boot).max()), level)
+        for ratio, x, boot in zip(ratio_M, x_NM.T, boot_BM.T, strict=True)
+    ]
+
+
 def paired_differences(
     a: Mapping[str, Sequence[float]],
     b: Mapping[str, Sequence[float]],

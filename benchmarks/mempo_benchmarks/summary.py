@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
+from mempo_benchmarks.costs import Price, Spent, check_prices, spending
 from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_benchmarks.stats import Interval, mean_intervals, minus, paired_differences, pareto_front, wilson
@@ -19,12 +20,14 @@ from mempo_env.types import Failure
 RIGHT = "right"
 """What stands in place of a failure reason for an objective that was answered rightly."""
 
+WITHOUT = "no_memory"
+"""The agent that the gain of a memory is measured against."""
 
 _FOUND = "Evidence recall: the share of the gold passages that searches brought up."
 _KEPT = "The share of the gold facts that the prompt of the last round still held."
 _DEPENDENCY = "Pairs of tokens that generation attended to (MEM1): the sum of (2 prompt + output) output / 2."
 _INVALID = "Rounds of an episode whose action could not be read."
-_FAILED = "Episodes ended by an agent error, a timeout or a retriever error; they count as wrong."
+_FAILED = "Episodes ended by an error of agent, model or retriever, or a timeout; they count as wrong."
 
 
 class Metric(Struct, frozen=True):
@@ -76,6 +79,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     Attributes:
         label: Its name in the report: the agent, and the run where several runs have that agent.
         agent: Its name.
+        model: Name of the model behind it; "" if there is none.
         run: The folder of its run.
         role: "floor", "ceiling" or "".
         done: Episodes that have a result.
@@ -85,10 +89,13 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         metrics: By key; None where nothing is known. Over all episodes that have a result.
         outcomes: "right" or the failure reason: share of the objectives; empty without results.
         prompts: Prompt tokens by round.
+        spent: What it cost, by key of `COSTS`; those that are known.
+        several: By question, where all episodes have the same number, above 1; None without results, too.
     """
 
     label: str
     agent: str
+    model: str
     run: str
     role: str
     done: int
@@ -98,6 +105,8 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     metrics: dict[str, Interval | None]
     outcomes: dict[str, float]
     prompts: tuple[Point, ...]
+    spent: dict[str, Spent]
+    several: Several | None
 
     @property
     def complete(self) -> bool:
@@ -108,6 +117,22 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     def steady(self) -> tuple[Point, ...]:
         """Prompt tokens of the rounds from the second on that at least half of the episodes came to."""
         return tuple(point for point in self.prompts[1:] if 2 * point.episodes >= self.done)
+
+
+class Several(Struct, frozen=True, kw_only=True):
+    """How an agent did on episodes of several questions (MEM1's protocol, 2506.15841).
+
+    Attributes:
+        em: EM summed over the questions of an episode, the mean over episodes; like
+        f1: F1.
+        positions: Of the question in each place, the share of episodes that answered it rightly.
+        answered: For 0, 1, ... all: the share of episodes that gave so many answers.
+    """
+
+    em: Interval
+    f1: Interval
+    positions: tuple[Interval, ...]
+    answered: tuple[float, ...]
 
 
 class Pair(Struct, frozen=True):
@@ -137,6 +162,16 @@ class Comparison(Struct, frozen=True, kw_only=True):
     front: tuple[str, ...]
     baseline: str
 
+    def gain(self, arm: ArmSummary) -> dict[str, Interval] | None:
+        """The memory-isolated gain of an arm: its paired differences to `no_memory` with the same model.
+
+        What a strong reader does without a memory is taken off (MemGym, 2605.20833). None for `no_memory`
+        itself, for agents without a model, and where there is nothing to pair with.
+        """
+        same = [a.label for a in self.arms if (a.agent, a.model) == (WITHOUT, arm.model)]
+        known = arm.model and arm.agent != WITHOUT and len(same) == 1
+        return self.difference(arm.label, same[0]) if known else None
+
     def difference(self, a: str, b: str) -> dict[str, Interval] | None:
         """Of arm a to arm b, by metric; None where they can't be paired."""
         for pair in self.pairs:
@@ -147,17 +182,23 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return None
 
 
-def compare(runs: Sequence[Path], baseline: str = "random", allow_different: bool = False) -> Comparison:
+def compare(
+    runs: Sequence[Path],
+    baseline: str = "random",
+    allow_different: bool = False,
+    prices: Mapping[str, Price] | None = None,
+) -> Comparison:
     """Read runs and compute all that a report shows.
 
     Args:
         runs: Their folders.
         baseline: Label of the arm that differences are shown against.
         allow_different: Whether runs that differ may share a table.
+        prices: By the name of the model; they decide nothing but the dollars.
 
     Raises:
         ResultsError: if a run is missing, was changed by hand, or differs from the others; says in what.
-        ConfigError: if there is no such baseline.
+        ConfigError: if there is no such baseline, or the prices are for none of the models.
     """
     plans = {str(run): read_plan(run) for run in dict.fromkeys(runs)}
     differing = _differing(plans)
@@ -166,6 +207,8 @@ def compare(runs: Sequence[Path], baseline: str = "random", allow_different: boo
             f"wanted runs of one data set, index, scorer, code and settings, got runs that differ: "
             f"{'; '.join(differing)}; report them one by one, or pass --allow-different"
         )
+    prices = prices or {}
+    check_prices(prices, {arm.model for plan in plans.values() for arm in plan.arms})
     names = Counter(arm.agent for plan in plans.values() for arm in plan.arms)
     arms: list[ArmSummary] = []
     rows: dict[str, list[Row]] = {}
@@ -177,7 +220,7 @@ def compare(runs: Sequence[Path], baseline: str = "random", allow_different: boo
             label = arm.agent if names[arm.agent] == 1 else f"{arm.agent} ({Path(run).name})"
             label = label if label not in rows else f"{arm.agent} ({run})"
             rows[label] = sorted(played[arm.agent], key=lambda row: row.index)
-            arms.append(_summary(label, run, plan, arm, rows[label]))
+            arms.append(_summary(label, run, plan, arm, rows[label], prices.get(arm.model)))
     chosen = lookup(
         {arm.agent: arm.label for arm in reversed(arms)} | {a: a for a in rows}, baseline, "baseline"
     )
@@ -201,12 +244,15 @@ def _differing(plans: dict[str, Plan]) -> list[str]:
     ]
 
 
-def _summary(label: str, run: str, plan: Plan, arm: Arm, rows: Sequence[Row]) -> ArmSummary:
+def _summary(
+    label: str, run: str, plan: Plan, arm: Arm, rows: Sequence[Row], price: Price | None
+) -> ArmSummary:
     reasons = Counter(reason or RIGHT for row in rows for reason in row.failure)
     objectives = sum(reasons.values())
     return ArmSummary(
         label=label,
         agent=arm.agent,
+        model=arm.model,
         run=run,
         role="floor" if arm.agent in FLOORS else "ceiling" if arm.agent == CEILING else "",
         done=len(rows),
@@ -216,6 +262,23 @@ def _summary(label: str, run: str, plan: Plan, arm: Arm, rows: Sequence[Row]) ->
         metrics=_intervals(rows),
         outcomes={reason: reasons[reason] / objectives for reason in (RIGHT, *Failure) if reasons[reason]},
         prompts=tuple(_prompts(rows)),
+        spent=spending(rows, price),
+        several=_several(rows),
+    )
+
+
+def _several(rows: Sequence[Row]) -> Several | None:
+    n = len(rows[0].failure) if rows else 1
+    if n == 1 or any(len(row.failure) != n for row in rows):
+        return None
+    em, f1 = mean_intervals(np.array([[n * row.em, n * row.f1] for row in rows]))
+    right_RN = np.array([[reason is None for reason in row.failure] for row in rows])
+    counts = Counter(row.answered for row in rows)
+    return Several(
+        em=em,
+        f1=f1,
+        positions=tuple(wilson(int(right), len(rows)) for right in right_RN.sum(0)),
+        answered=tuple(counts[k] / len(rows) for k in range(n + 1)),
     )
 
 

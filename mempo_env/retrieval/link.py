@@ -209,11 +209,11 @@ def _whole(response: HTTPResponse) -> bytes:
 def _refusal(response: HTTPResponse) -> LinkError:
     """What to make of a status other than 200: 429 and 5xx may pass, others stay."""
     passing = response.status == 429 or response.status >= 500
-    wait = _retry_after(response.getheader("Retry-After")) if response.status in (429, 503) else None
+    wait = retry_after(response.getheader("Retry-After")) if response.status in (429, 503) else None
     return LinkError(f"status {response.status}", wait, final=not passing)
 
 
-def _retry_after(header: str | None) -> float | None:
+def retry_after(header: str | None) -> float | None:
     """Seconds to wait by a Retry-After header, which holds seconds or a date; None if it holds neither."""
     if header is None:
         return None

@@ -70,23 +70,24 @@ def _episode(episode: Episode, tables: _Tables) -> dict[str, Any]:
     return asdict(episode) | {
         "questions": [_index(tables.questions, question) for question in episode.questions],
         "ledger": [_index(tables.segments, segment) for segment in episode.ledger],
-        "rounds": [_round(round, tables) for round in episode.rounds],
+        "rounds": [_round(round, episode, tables) for round in episode.rounds],
     }
 
 
-def _round(round: Round, tables: _Tables) -> dict[str, Any]:
+def _round(round: Round, episode: Episode, tables: _Tables) -> dict[str, Any]:
     shown = {name: value for name, value in asdict(round).items() if name not in UNSEEN}
     return shown | {
         "text": _lines(round.text, tables),
         "memory": _lines(round.memory, tables),
         "hits": [(_index(tables.passages, replace(hit, score=0.0)), hit.score) for hit in round.hits],
-        "calls": [_call(call, tables) for call in round.calls],
+        "calls": [_call(call, episode, tables) for call in round.calls],
     }
 
 
-def _call(call: Call, tables: _Tables) -> dict[str, Any]:
+def _call(call: Call, episode: Episode, tables: _Tables) -> dict[str, Any]:
+    segments = (episode.ledger[s] if isinstance(s, int) else s for s in call.segments)
     return {
-        "segments": [_index(tables.segments, segment) for segment in call.segments],
+        "segments": [_index(tables.segments, segment) for segment in segments],
         "output": _lines(call.output, tables),
         "finish_reason": call.finish_reason,
         "prompt_tokens": len(call.prompt_ids) or call.prompt_tokens,

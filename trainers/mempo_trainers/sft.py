@@ -13,6 +13,7 @@ from mempo_agents.base import Agent
 from mempo_agents.rollout import episodes
 from mempo_env.errors import ConfigError
 from mempo_env.settings import Count, Settings, Whole
+from mempo_env.types import Segment
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run
@@ -55,6 +56,8 @@ class Examples(Struct, frozen=True, eq=False):
 def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(context, text) of each round of the episodes in which an agent answers everything exactly right.
 
+    The expert is told the protocol in words; the contexts begin with what the policy will be told of it.
+
     Args:
         agent: The expert.
         question_ids: What it is asked.
@@ -69,13 +72,23 @@ def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, An
                 f"{name}: the agent {agent.name!r} plays with {value!r}, the policy with "
                 f"{env_kwargs[name]!r}; choose the same, or it learns from contexts that it will never meet"
             )
-    played = sorted(episodes(agent, question_ids, env_kwargs=env_kwargs), key=lambda pair: pair[0])
+    playing = {name: value for name, value in env_kwargs.items() if name != "system_prompt"}
+    played = sorted(episodes(agent, question_ids, env_kwargs=playing), key=lambda pair: pair[0])
+    told = env_kwargs.get("system_prompt")
     return [
-        ("".join(f"{episode.ledger[i].text}\n" for i in round.view), round.text)
+        (_context([episode.ledger[i] for i in round.view], told), round.text)
         for _, episode in played
         if episode.score.em_all == 1
         for round in episode.rounds
     ]
+
+
+def _context(segments: Sequence[Segment], told: str | None) -> str:
+    """What the policy sees where the expert saw these; None: it is told the same."""
+    if told is not None:
+        kept = [segment for segment in segments if segment.kind != "system"]
+        segments = [Segment("system", 0, told, 0), *kept] if told else kept
+    return "".join(f"{segment.text}\n" for segment in segments)
 
 
 def tokenised(pairs: Sequence[tuple[str, str]], policy: TextPolicy) -> Examples:

@@ -1,5 +1,1 @@
-"""An agent that reads: one reader without a model, in four regimes of memory."""
-
-from mempo_agents.reader.policy import REGIMES, reader_agent
-
-__all__ = ["REGIMES", "reader_agent"]
+"""A reader without a model: what the scripted model makes of the questions, passages and notes in view."""

@@ -1,42 +1,23 @@
-"""The reader: what it does in a round, as a pure function of what is in view."""
+"""The reader: what it makes of what is in view, whatever the regime of memory."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from mempo_agents.base import Context
 from mempo_agents.reader.follow import Outcome
 from mempo_agents.reader.library import Library
 from mempo_agents.reader.solve import solve
 from mempo_agents.reader.text import key
-from mempo_agents.scripted import Scripted
-from mempo_agents.view import (
-    Article,
-    View,
-    look,
-    read_article,
-    write_answers,
-    write_article,
-    write_notes,
-    write_search,
-)
-
-VERSION = 1
-"""Raised whenever the behaviour of any module of the reader changes."""
-
-REGIMES: dict[str, dict[str, Any]] = {
-    "react": {"context": "full", "memory": "none"},
-    "window": {"context": 2, "memory": "none"},
-    "no_memory": {"context": "last_step", "memory": "none"},
-    "mempo": {"context": "last_step", "memory": "inline"},
-}
-"""Name: the arguments of the environment that make its memory."""
+from mempo_agents.view import Article, View, read_article, write_article
 
 UNKNOWN = "unknown"
-_ANSWER, _ASKED = "= ", "? "
+ANSWER, ASKED = "= ", "? "
+"""How a note starts that is an answer, and one that is a search already made."""
+
+Note = tuple[int, str]
+"""(number of the objective from 0, text)."""
 
 
 class State(Struct, frozen=True):
@@ -47,37 +28,50 @@ class State(Struct, frozen=True):
     learned: tuple[Article, ...]
 
 
-def write(context: Context, remembers: bool) -> str:
-    """Go on with the question in hand; answer when all are done, or no round is left.
+class Step(Struct, frozen=True):
+    """What the reader makes of what is in view.
 
-    Args:
-        context: What is in view.
-        remembers: Whether there is a memory. It is given all notes that are still needed; without one, the
-            thought says what is new in this round.
+    Attributes:
+        notes: All that is still needed: a line for each answer, what was learned on the question in hand, and
+            the searches for it that need not be repeated.
+        query: What to search for next; empty if all is done or no round is left.
+        answers: One for each question; "unknown" where there is none yet.
     """
-    view = look(context)
+
+    notes: tuple[Note, ...]
+    query: str
+    answers: tuple[str, ...]
+
+
+def go_on(view: View) -> Step:
+    """Go on with the question in hand until something must be searched for, which the notes then say."""
+    return _work(view, planned=True)
+
+
+def take_in(view: View) -> Step:
+    """Take in what the last search of the view brought, whose query the notes then say; plan no other."""
+    return _work(view, planned=False)
+
+
+def _work(view: View, planned: bool) -> Step:
     states = _states(view)
     library = Library((*view.articles, *(article for state in states for article in state.learned)))
     answers = {i: state.answer for i, state in enumerate(states) if state.answer}
-    query, working = "", []
+    query, working, made = "", [], () if planned else view.queries
     for i in _order(view, len(states)):
         if i in answers:
             continue
-        asked = states[i].asked
+        asked = tuple(dict.fromkeys((*states[i].asked, *made)))
+        made = ()  # they were made for the first question that had no answer
         seen = frozenset(map(key, (*asked, *view.queries)))
         outcome = solve(view.questions[i], library, asked, seen)
         if outcome.queries and not view.last_round:
             query = outcome.queries[0]
-            working = [(i, note) for note in _working(states[i], outcome)]
+            working = [(i, note) for note in _working(asked, outcome, query if planned else "")]
             break
         answers[i] = outcome.answer or UNKNOWN
-    notes = [(i, _ANSWER + answer) for i, answer in sorted(answers.items())] + working
-    if not remembers:
-        notes = [note for note in notes if note not in view.notes]
-    said = {"memory" if remembers else "thought": write_notes(notes)}
-    if query:
-        return write_search(query, **said)
-    return write_answers([answers.get(i, UNKNOWN) for i in range(len(states))], **said)
+    notes = [*((i, ANSWER + answer) for i, answer in sorted(answers.items())), *working]
+    return Step(tuple(notes), query, tuple(answers.get(i, UNKNOWN) for i in range(len(states))))
 
 
 def _states(view: View) -> list[State]:
@@ -86,10 +80,10 @@ def _states(view: View) -> list[State]:
     learned: dict[int, list[Article]] = {}
     for i, note in view.notes:
         article = read_article(note)
-        if note.startswith(_ANSWER):
-            answers[i] = note.removeprefix(_ANSWER)
-        elif note.startswith(_ASKED):
-            asked.setdefault(i, []).append(note.removeprefix(_ASKED))
+        if note.startswith(ANSWER):
+            answers[i] = note.removeprefix(ANSWER)
+        elif note.startswith(ASKED):
+            asked.setdefault(i, []).append(note.removeprefix(ASKED))
         elif article is not None:
             learned.setdefault(i, []).append(article)
     return [
@@ -104,15 +98,8 @@ def _order(view: View, n: int) -> list[int]:
     return [(last + i) % n for i in range(n)]
 
 
-def _working(state: State, outcome: Outcome) -> list[str]:
+def _working(asked: Sequence[str], outcome: Outcome, query: str) -> list[str]:
     """The notes on the question in hand: what was learned, and the searches that would be made again."""
     learned = [write_article(article) for article in dict.fromkeys(outcome.support)]
-    searches = [query for query in state.asked if query in outcome.again]
-    return [*learned, *(_ASKED + query for query in (*searches, outcome.queries[0]))]
-
-
-def reader_agent(regime: str) -> Scripted:
-    """The reader with the memory of a regime; ConfigError if there is none of that name."""
-    kwargs = REGIMES[regime]
-    remembers = kwargs["memory"] == "inline"
-    return Scripted(partial(write, remembers=remembers), regime, f"reader-{VERSION}-{regime}", kwargs)
+    searches = [made for made in asked if made in outcome.again]
+    return [*learned, *(ASKED + made for made in (*searches, query) if made)]

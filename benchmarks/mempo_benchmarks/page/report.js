@@ -5,10 +5,10 @@ const tokens = (value) => (Math.abs(value) >= 100 ? whole(value) : fixed(1)(valu
 const short = (value) => (Math.abs(value) < 1e4 ? tokens(value)
   : value.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 3 }).replace("K", "k").replace("-", "−"));
 const shower = (metric) => (metric.share ? share : tokens);
-const range = ({ low, high }, metric) => {
-  const show = metric.share ? fixed(2) : short;
-  return low === null ? "no interval" : `${show(low)}–${show(high)}`;
-};
+const bounder = (metric) => (metric.share ? fixed(2) : short);
+const dollars = (digits) => (value) => value.toLocaleString("en-US",
+  { style: "currency", currency: "USD", ...(value >= 1 ? {} : { minimumSignificantDigits: 1, maximumSignificantDigits: digits }) });
+const range = ({ low, high }, show) => (low === null ? "no interval" : `${show(low)}–${show(high)}`);
 
 /** Arms with the class of their colour: the references are grey and hollow, the others have one each. */
 const styled = (arms) => {
@@ -16,26 +16,19 @@ const styled = (arms) => {
   return arms.map((arm) => ({ ...arm, complete: arm.done === arm.planned, style: arm.role ? `reference ${arm.role}` : `arm-${next++ % 8}` }));
 };
 
-// --- The table -----------------------------------------------------------------------------------------------------
+// --- Tables --------------------------------------------------------------------------------------------------------
 
-const cell = (metric, interval) =>
-  interval ? h("td", { title: metric.about }, shower(metric)(interval.value), h("small", {}, range(interval, metric))) : h("td", {}, "–");
+/** A cell with a value and its interval; `show` writes the value, `bound` the bounds. */
+const cell = (interval, about, show, bound) =>
+  interval ? h("td", { title: about }, show(interval.value), h("small", {}, range(interval, bound))) : h("td", {}, "–");
 
-const armRow = (arm, metrics) =>
-  h("tr", { class: arm.complete ? null : "incomplete" },
-    h("th", { scope: "row", title: arm.label }, h("span", { class: `dot ${arm.style}` }), arm.label, arm.role && h("small", {}, arm.role)),
-    h("td", {}, arm.complete ? whole(arm.done) : [h("span", { class: "warn" }, "incomplete"), h("small", {}, `${whole(arm.done)} of ${whole(arm.planned)}`)]),
-    metrics.map((metric) => cell(metric, arm.metrics[metric.key])),
-    h("td", {}, arm.done ? whole(arm.masked) : "–"));
+const head = (arm) =>
+  h("th", { scope: "row", title: arm.label }, h("span", { class: `dot ${arm.style}` }), arm.label, arm.role && h("small", {}, arm.role));
 
-const table = ({ arms, metrics }) => {
-  const columns = [
-    { label: "agent", about: "Who played.", of: (arm) => arm.label },
-    { label: "episodes", about: "Episodes with a result; failed ones are among them.", of: (arm) => arm.done },
-    ...metrics.map(({ key, label, about }) => ({ label, about, of: (arm) => arm.metrics[key]?.value ?? null })),
-    { label: "masked", about: "Failed episodes that were no fault of the agent; trainers leave them out.", of: (arm) => arm.masked },
-  ];
-  const body = h("tbody", {}, arms.map((arm) => armRow(arm, metrics)));
+/** A table of agents that sorts. `columns` = [{label, about, of: arm => value or null, cell: arm => node}]. */
+const sortable = (title, arms, columns) => {
+  const row = (arm) => h("tr", { class: arm.complete ? null : "incomplete" }, columns.map((column) => column.cell(arm)));
+  const body = h("tbody", {}, arms.map(row));
   const compare = (a, b) => (a === null) - (b === null) || (typeof a === "string" ? a.localeCompare(b) : a - b);
   const sort = (column, head) => {
     const now = head.getAttribute("aria-sort"), down = now === "ascending" || (now === null && column.label !== "agent");
@@ -45,14 +38,43 @@ const table = ({ arms, metrics }) => {
     });
     for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    body.replaceChildren(...order.map((arm) => armRow(arm, metrics)));
+    body.replaceChildren(...order.map(row));
   };
   const sorting = columns.map((column) => {
     const head = h("th", { scope: "col", title: column.about }, h("button", { type: "button", onclick: () => sort(column, head) }, column.label));
     return head;
   });
-  return scrolls("Results", {}, h("thead", {}, h("tr", {}, sorting)), body);
+  return scrolls(title, {}, h("thead", {}, h("tr", {}, sorting)), body);
 };
+
+const agent = { label: "agent", about: "Who played.", of: (arm) => arm.label, cell: head };
+
+const episodesOf = (arm) =>
+  h("td", {}, arm.complete ? whole(arm.done) : [h("span", { class: "warn" }, "incomplete"), h("small", {}, `${whole(arm.done)} of ${whole(arm.planned)}`)]);
+
+const results = ({ arms, metrics }) => sortable("Results", arms, [
+  agent,
+  { label: "episodes", about: "Episodes with a result; failed ones are among them.", of: (arm) => arm.done, cell: episodesOf },
+  ...metrics.map((metric) => ({
+    ...metric,
+    of: ({ metrics }) => metrics[metric.key]?.value ?? null,
+    cell: ({ metrics }) => cell(metrics[metric.key], metric.about, shower(metric), bounder(metric)),
+  })),
+  {
+    label: "masked", about: "Failed episodes that were no fault of the agent; trainers leave them out.",
+    of: (arm) => arm.masked, cell: (arm) => h("td", {}, arm.done ? whole(arm.masked) : "–"),
+  },
+]);
+
+const costs = ({ arms, costs }) => sortable("What it cost", arms, [
+  agent,
+  ...(arms.some(({ model }) => model) ? [{ label: "model", about: "The model behind it.", of: ({ model }) => model, cell: ({ model }) => h("td", {}, model || "–") }] : []),
+  ...costs.flatMap(({ key, label, about, money }) => ["episode", "right"].map((which) => ({
+    label: which === "episode" ? label : `${label} per right answer`, about,
+    of: ({ spent }) => spent[key]?.[which]?.value ?? null,
+    cell: ({ spent }) => cell(spent[key]?.[which], about, money ? dollars(3) : tokens, money ? dollars(2) : short),
+  }))),
+]);
 
 // --- The plots -----------------------------------------------------------------------------------------------------
 
@@ -76,6 +98,31 @@ const reasons = ({ arms, words }) => {
 const tradeoff = ({ arms, front }) => {
   const points = arms.filter(({ metrics }) => metrics.em && metrics.peak).map(({ label, style, metrics }) => ({ label, style, x: metrics.peak, y: metrics.em }));
   return plot((width) => scatter(points, front, width, ["peak tokens", "EM"], [tokens, share]));
+};
+
+const gains = ({ arms, gains, metrics }) =>
+  h("div", { class: "grid" }, ["em", "f1"].map((key) => {
+    const metric = metrics.find((one) => one.key === key), style = Object.fromEntries(arms.map((arm) => [arm.label, arm.style]));
+    const rows = gains.map(({ label, metrics }) => ({ label, style: style[label], interval: metrics[key] })).filter((row) => row.interval);
+    return h("div", {}, h("h3", { title: metric.about }, metric.label),
+      plot((width) => intervals(rows, width, signed(share), { tick: signed(exact), label: `Gain in ${metric.label} over no_memory` })));
+  }));
+
+const places = ({ arms }) => {
+  const known = arms.filter(({ several }) => several);
+  const series = known.map(({ label, style, several }) => ({ label, style, least: 0,
+    points: several.positions.map(({ value, low, high }, i) => ({ round: i + 1, mean: value, low, high, episodes: 1 })) }));
+  const sums = ["em", "f1"].map((key) => ({
+    label: `${key.toUpperCase()} sum`, about: `${key.toUpperCase()} summed over the questions of an episode.`, of: ({ several }) => several[key].value,
+    cell: ({ several }) => cell(several[key], "", fixed(2), fixed(2)),
+  }));
+  const counts = known[0].several.answered.map((_, k) => ({
+    label: `${k} answered`, about: "Share of the episodes in which so many questions got an answer.", of: ({ several }) => several.answered[k],
+    cell: ({ several }) => h("td", {}, share(several.answered[k])),
+  }));
+  return [plot((width) => curves(series, width, ["question", "EM"], share)),
+    h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label))),
+    sortable("Sums and answers", known, [agent, ...sums, ...counts])];
 };
 
 const prompts = ({ arms }) => {
@@ -126,8 +173,11 @@ const show = (data) => {
   byId("report").replaceChildren(h("div", {},
     h("header", {}, h("h1", {}, document.title), h("p", { class: "lead" }, data.lead)),
     notes(view),
-    section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, table(view)),
+    section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, results(view)),
     section("At a glance", "Means and 95 % intervals.", panels(view)),
+    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory.", gains(view)),
+    view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, with its interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
+    view.costs.length > 0 && section("What it cost", "Means over all episodes, and sums over all episodes for each question that was answered rightly.", costs(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
     h("div", { class: "pair" },
       section("Prompt tokens by round", "Mean over the episodes that came to a round, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),

@@ -9,8 +9,8 @@ from typing import Any
 
 ID = "MemPO-SearchQA-v0"
 ALWAYS = (
-    *("question_id", "round", "segments", "messages", "action", "retrieved", "memory", "tokens"),
-    *("diagnostics", "reward_terms", "state_hash"),
+    *("question_id", "round", "segments", "messages", "action", "retrieved", "memory", "operations"),
+    *("tokens", "diagnostics", "reward_terms", "state_hash"),
 )
 AT_THE_END = (*ALWAYS, "stop_reason", "episode", "score", "failure", "mask_episode")
 

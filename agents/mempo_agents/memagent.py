@@ -1,0 +1,48 @@
+"""The retrieved text is read in chunks into a memory that is overwritten; then the memory alone acts.
+
+MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent (arXiv 2507.02259).
+
+Differences: a chunk is one passage of the last search, in the paper it is 5,000 tokens of one long
+document; the search that brought it is shown with it; the paper answers once after the last chunk, here
+each round ends with a search or an answer.
+"""
+
+from __future__ import annotations
+
+from mempo_agents.base import Context
+from mempo_agents.models.base import Model
+from mempo_agents.prompts import ACT, TASK
+from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, said, with_memory
+from mempo_agents.view import read_information, write_information
+
+READ = """\
+You read the passages of a search one at a time, to answer a question later from your memory alone. Below
+are the question, your memory in <mem>, the search, and one passage. Rewrite the memory inside
+<mem> ... </mem>: keep what it says and will be needed, add what the passage says to the question, leave out
+the rest. Write nothing else."""
+
+PROMPT = f"""\
+{TASK}
+You see your memory in <mem>, which has what was found so far; the passages themselves are gone.
+Do {ACT}"""
+
+
+def play(context: Context) -> Round:
+    """A call for each passage of the last search, and one that acts."""
+    memory = kinds(context.segments, "mem")
+    asked = kinds(context.segments, "question")
+    search = kinds(context.segments, "call")
+    for segment in kinds(context.segments, "information"):
+        for article in read_information(segment.text):
+            passage = said("information", write_information([article]), context)
+            prompt = (said("system", READ, context), *asked, *memory, *search, passage)
+            memory = remembered((yield composed(prompt, ("</mem>",))), context) or memory
+    shown = kinds(context.segments, "system", "question"), kinds(context.segments, "invalid", "error", "hint")
+    action = yield composed((*shown[0], *memory, *shown[1]), ENDS)
+    return with_memory(memory, action)
+
+
+def memagent_agent(model: Model) -> ModelAgent:
+    """The agent."""
+    kwargs = {"context": "last_step", "memory": "inline", "system_prompt": PROMPT}
+    return ModelAgent(name="memagent", play=play, model=model, env_kwargs=kwargs)

@@ -1,0 +1,1 @@
+"""Models behind agents: from messages to text, many at a time."""

@@ -1,0 +1,92 @@
+"""What a model is: a function from prompts to calls, the same for every agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol, TypeAlias
+
+from msgspec import Meta, Struct
+
+from mempo_env.errors import MempoError
+from mempo_env.settings import Count, Settings, Share, Whole
+from mempo_env.types import Call, Segment
+
+Role: TypeAlias = Literal["system", "user", "assistant"]
+
+
+class Message(Struct, frozen=True):
+    """One message of a chat."""
+
+    role: Role
+    content: str
+
+
+class Prompt(Struct, frozen=True):
+    """What a model is asked.
+
+    Attributes:
+        messages: The chat, at least one message.
+        segments: The segments that it was composed of, for the record.
+        stop: Texts after which the model stops; the one that ended it is part of what comes back.
+    """
+
+    messages: tuple[Message, ...]
+    segments: tuple[Segment, ...] = ()
+    stop: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The contents of all messages, joined by newlines."""
+        return "\n".join(message.content for message in self.messages)
+
+
+class Sampling(Settings, frozen=True):
+    """How a model samples.
+
+    Attributes:
+        temperature: 0 takes the likeliest token.
+        top_p: Smallest probability mass that tokens are drawn from.
+        max_tokens: Tokens of one call at most.
+        seed: Of what is drawn; the same prompt and seed give the same text where the back end can promise it.
+    """
+
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    top_p: Share = 1.0
+    max_tokens: Count = 1024
+    seed: Whole = 0
+
+
+class ModelError(MempoError):
+    """A call that failed after its bounded retries; it ends its episode, not the run."""
+
+    reason: Literal["model_error", "timeout", "context_overflow"] = "model_error"
+
+
+class ModelTimeout(ModelError, TimeoutError):
+    """No answer in time."""
+
+    reason = "timeout"
+
+
+class ModelOverflow(ModelError):
+    """A prompt that is longer than the model's window."""
+
+    reason = "context_overflow"
+
+
+class Model(Protocol):
+    """A model, asked for many prompts at a time."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in tables."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever what it answers may: model, version, sampling, never a key or a host."""
+        ...
+
+    def generate(self, prompts: Sequence[Prompt]) -> Sequence[Call | ModelError]:
+        """Answer each prompt, in order; a call that failed is its error, and the others are answered."""
+        ...

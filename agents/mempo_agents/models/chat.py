@@ -1,0 +1,121 @@
+"""From messages to token ids and back, by a model's own tokenizer and chat template.
+
+Three things that templates and tokenizers do are undone, since none of them is in the agent's prompt:
+
+- a template that inserts a system message of its own where the chat has none is given an empty one;
+- special tokens written out in a message (a passage that says "<|im_end|>") are text, not tokens;
+- no token of padding is ever looked at: lengths are counted, as pad and end may be the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from mempo_agents.models.base import ModelError, Prompt
+from mempo_env.errors import ConfigError, MissingExtra
+from mempo_env.files import digest
+from mempo_env.types import storable
+
+Tokenizer: TypeAlias = Any
+"""A tokenizer of transformers, which has no types of its own."""
+
+
+@lru_cache(maxsize=4)
+def load_tokenizer(model: str) -> Tokenizer:
+    """The tokenizer of a model, by its name or folder.
+
+    Raises:
+        MissingExtra: without transformers.
+        ConfigError: if there is none.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingExtra("transformers", "llm") from None
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError, KeyError) as error:
+        raise no_model(model, error) from None
+
+
+def no_model(model: str, error: Exception) -> ConfigError:
+    """The error of a model that can't be loaded."""
+    return ConfigError(
+        f"wanted the name or the folder of a causal language model, got {model!r}: {_line(error)}"
+    )
+
+
+def short_name(model: str) -> str:
+    """A model's name, or the last part of its folder's: no path of this machine gets into a result."""
+    return Path(model).resolve().name if Path(model).is_dir() else model
+
+
+def tokenizer_digest(tokenizer: Tokenizer) -> str:
+    """Of all that decides the ids of a prompt: vocabulary, rules, chat template."""
+    return digest(tokenizer.backend_tokenizer.to_str(), str(tokenizer.chat_template))
+
+
+def encode(tokenizer: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
+    """Token ids of a prompt, up to where the model's own message begins.
+
+    Without a chat template (base models): those of the texts of the messages, joined by newlines.
+
+    Raises:
+        ModelError: if the template refuses the messages.
+    """
+    from jinja2.exceptions import TemplateError
+
+    if tokenizer.chat_template is None:
+        return tuple(tokenizer.encode(_inert(tokenizer, prompt.text)))
+    chat = [{"role": m.role, "content": _inert(tokenizer, m.content)} for m in prompt.messages]
+    try:
+        text = _rendered(tokenizer, chat)
+    except TemplateError as error:
+        raise ModelError(
+            f"wanted messages that the model's chat template takes, got roles "
+            f"{', '.join(m.role for m in prompt.messages)}: {_line(error)}"
+        ) from None
+    return tuple(tokenizer.encode(text, add_special_tokens=False))
+
+
+def decode(tokenizer: Tokenizer, ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+    """The text of sampled ids, without special tokens, up to and with the stop text that ends first."""
+    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return until(storable(text), stop)
+
+
+def until(text: str, stop: Sequence[str]) -> str:
+    """The text up to and with the stop text that ends first; all of it if there is none."""
+    ends = [at + len(one) for one in stop if one and (at := text.find(one)) >= 0]
+    return text[: min(ends, default=len(text))]
+
+
+def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
+    """The chat as one text. A template that knows no system messages inserts none either."""
+    from jinja2.exceptions import TemplateError
+
+    def render(chat: list[dict[str, str]]) -> str:
+        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+
+    if chat[0]["role"] == "system":
+        return render(chat)
+    try:
+        return render([{"role": "system", "content": ""}, *chat])
+    except TemplateError:
+        return render(chat)
+
+
+def _inert(tokenizer: Tokenizer, text: str) -> str:
+    """The text with each special token that it spells out broken by a space after its first character."""
+    text = storable(text)
+    for token in tokenizer.added_tokens_decoder.values():
+        if token.special and len(token.content) > 1:
+            text = text.replace(token.content, f"{token.content[0]} {token.content[1:]}")
+    return text
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:240]

@@ -1,0 +1,159 @@
+"""Notes in a memory bank that an agent keeps by a rule: what it reads off its context, what it writes.
+
+What a read brings is in view in the next round and in no other, so each round reads again. A bank shows an
+entry on one line: a note of several lines is stored with bars between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from mempo_agents.base import Context
+from mempo_agents.models.base import Prompt
+from mempo_agents.rounds import ENDS, composed, inside, kinds, said
+from mempo_agents.view import read_entries, read_questions
+from mempo_env.memory.bank import BankConfig
+from mempo_env.protocol import neutralise, parse
+from mempo_env.types import Search, Segment
+
+UNGATED = BankConfig(duplicate=2.0, capacity=1_000)
+"""A bank that takes every write: what is worth storing is the agent's to decide."""
+
+BAR = " | "
+"""Between the lines of a note."""
+
+FACTS = 8
+"""Lines of a call that are taken as facts at most, whatever a model writes."""
+
+_RECALL = re.compile(r"<memory_recall> (.*)\n((?:.*\n)*?)</memory_recall>")
+_ID = re.compile(r"(?<![\w.-])\d{1,9}(?![\w-]|\.\d)", re.ASCII)
+
+# --- What is in view ---------------------------------------------------------------------------------------
+
+
+class Recall(Struct, frozen=True):
+    """What one read of the bank brought: what was looked for, and the entries found as {id: text}."""
+
+    query: str
+    entries: dict[int, str]
+
+    @property
+    def text(self) -> str:
+        """As the environment shows it."""
+        found = [f"[{id}] {text}" for id, text in self.entries.items()]
+        return "\n".join([f"<memory_recall> {self.query}", *found, "</memory_recall>"])
+
+
+def recalls(segments: Sequence[Segment]) -> tuple[Recall, ...]:
+    """The reads of which some segments tell, in their order."""
+    texts = (segment.text for segment in kinds(segments, "recall"))
+    return tuple(
+        Recall(match[1], dict(read_entries(match[2]))) for text in texts for match in _RECALL.finditer(text)
+    )
+
+
+def recalled(reads: Iterable[Recall]) -> dict[int, str]:
+    """The entries of some reads, each once, oldest first: ids grow, and a rewritten entry has a new one."""
+    found = {id: text for read in reads for id, text in read.entries.items()}
+    return dict(sorted(found.items()))
+
+
+def questions(segments: Sequence[Segment]) -> tuple[str, ...]:
+    """The questions in view."""
+    asked = kinds(segments, "question")
+    return tuple(text for segment in asked for text in read_questions(segment.text) if text.strip())
+
+
+def waiting(segments: Sequence[Segment]) -> tuple[Recall, ...]:
+    """Facts that the last round read for, each with the entries most like it; they are not stored yet.
+
+    They are the reads that are neither for a question nor for what was searched for.
+    """
+    calls = kinds(segments, "call")
+    known = {*questions(segments), *(query for call in calls for query in searched(call.text))}
+    return tuple(one for one in recalls(segments) if one.query not in known)
+
+
+# --- Prompts -----------------------------------------------------------------------------------------------
+
+
+def taking_in(instruction: str, notes: Sequence[str], context: Context) -> Prompt:
+    """Asks what to make of the last search, beside the notes; the answer stands in `<mem>`."""
+    asked, step = kinds(context.segments, "question"), kinds(context.segments, "call", "information")
+    told = said("system", instruction, context)
+    return composed((told, *asked, *as_memory(notes, context), *step), ("</mem>",))
+
+
+def deciding(instruction: str, entries: dict[int, str], fact: str, context: Context) -> Prompt:
+    """Asks what to make of a fact, beside entries with their ids; the answer stands in `<mem>`."""
+    told, new = said("system", instruction, context), said("mem", written(fact), context)
+    like = (said("recall", Recall(fact, entries).text, context),) if entries else ()
+    return composed((told, *like, new), ("</mem>",))
+
+
+def acting(notes: Sequence[str], context: Context) -> Prompt:
+    """Asks for the round's search or answer, with the notes and without the passages."""
+    asked = kinds(context.segments, "system", "question")
+    rest = kinds(context.segments, "invalid", "error", "hint")
+    return composed((*asked, *as_memory(notes, context), *rest), ENDS)
+
+
+def as_memory(notes: Sequence[str], context: Context) -> tuple[Segment, ...]:
+    """Notes as one `<mem>`, line by line; () if there are none."""
+    told = "\n".join(notes).replace(BAR, "\n")
+    return (said("mem", f"<mem>\n{told}\n</mem>", context),) if told else ()
+
+
+# --- What a model wrote ------------------------------------------------------------------------------------
+
+
+def lines(text: str) -> tuple[str, ...]:
+    """The lines that a call wrote into `<mem>`, each once, without bars of their own and inert."""
+    tidy = (" ".join(line.replace("|", "/").split()) for line in inside(text, "mem").splitlines())
+    return tuple(dict.fromkeys(line for line in tidy if line))
+
+
+def ids_in(text: str, known: Iterable[int]) -> tuple[int, ...]:
+    """The numbers in a text that are known ids, each once: a model may write any other."""
+    ids = set(known)
+    return tuple(id for id in dict.fromkeys(map(int, _ID.findall(text))) if id in ids)
+
+
+def searched(action: str) -> tuple[str, ...]:
+    """The query of a round that searches, inert and on one line; () of any other round."""
+    parsed = parse(action, bank=True)
+    return (" ".join(neutralise(parsed.query).split()),) if isinstance(parsed, Search) else ()
+
+
+# --- What a round asks of the bank -------------------------------------------------------------------------
+
+
+def written(text: str) -> str:
+    """A new entry."""
+    return f"<memory_write> {text} </memory_write>"
+
+
+def rewritten(id: int, text: str) -> str:
+    """A new text in the place of an entry."""
+    return f'<memory_merge ids="{id}"> {text} </memory_merge>'
+
+
+def discarded(id: int) -> str:
+    """An entry taken out of use."""
+    return f'<memory_discard ids="{id}"/>'
+
+
+def read(query: str, k: int) -> str:
+    """A read of the k entries nearest to the query."""
+    return f'<memory_read k="{k}"> {query} </memory_read>'
+
+
+def with_operations(changed: Sequence[str], new: Sequence[str], reads: Sequence[str], action: str) -> str:
+    """The text of a round that works with the bank and acts.
+
+    A write may evict an entry, so entries are changed first; reads come last and show all of it.
+    """
+    return "\n".join([*changed, *map(written, new), *reads, action])

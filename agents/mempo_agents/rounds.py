@@ -1,0 +1,139 @@
+"""Agents with a model behind them: a round is a generator that asks, batched over episodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from mempo_agents.base import Context
+from mempo_agents.models.base import Message, Model, ModelError, Prompt
+from mempo_env.protocol import neutralise
+from mempo_env.tokens import count_words
+from mempo_env.types import Call, Completion, Segment, SegmentKind
+
+Round: TypeAlias = Generator[Prompt, str, str]
+"""Yields prompts, is sent what the model wrote, and returns the text of the round."""
+
+
+class ModelAgent(Struct, frozen=True, kw_only=True):
+    """An agent that asks a model, once a round or more often.
+
+    Attributes:
+        name: What to call it in tables.
+        play: What it does in a round.
+        model: Whom it asks.
+        env_kwargs: Keyword arguments of the environment that it needs.
+        version: Raised whenever `play` changes.
+    """
+
+    name: str
+    play: Callable[[Context], Round]
+    model: Model
+    env_kwargs: Mapping[str, Any]
+    version: int = 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the agent's behaviour does, or the model's."""
+        return f"{self.name}-{self.version}-{self.model.fingerprint}"
+
+    def act(self, contexts: Sequence[Context]) -> list[Completion | Exception]:
+        """Play a round of each episode; the prompts of all of them that wait are asked together."""
+        rounds = [self.play(context) for context in contexts]
+        calls: list[list[Call]] = [[] for _ in rounds]
+        written: dict[int, Completion | Exception] = {}
+        waiting: dict[int, Prompt] = {}
+
+        def go_on(i: int, answer: str | None) -> None:
+            try:
+                waiting[i] = next(rounds[i]) if answer is None else rounds[i].send(answer)
+            except StopIteration as end:
+                written[i] = completed(end.value, calls[i])
+            except Exception as error:  # one episode's fault ends that episode alone
+                written[i] = error
+
+        for i in range(len(rounds)):
+            go_on(i, None)
+        while waiting:
+            asked, waiting = waiting, {}
+            for i, answer in zip(asked, self.model.generate(list(asked.values())), strict=True):
+                if isinstance(answer, ModelError):
+                    rounds[i].close()
+                    written[i] = answer
+                else:
+                    calls[i].append(answer)
+                    go_on(i, answer.output)
+        return [written[i] for i in range(len(rounds))]
+
+
+def completed(text: str, calls: Sequence[Call]) -> Completion:
+    """The text of a round with its calls, and with exact tokens where it is the output of its only call."""
+    if len(calls) == 1 and text == calls[0].output:
+        call = calls[0]
+        return Completion(text, call.output_ids, call.logprobs, call.finish_reason, calls)
+    return Completion(text, finish_reason=calls[-1].finish_reason if calls else "", calls=calls)
+
+
+ENDS = ("</search>", "</answer>", "</tool_call>")
+"""After which a round is over."""
+
+
+def one_call(context: Context) -> Round:
+    """A round of one call, whose prompt is the environment's."""
+    return (yield as_shown(context, ENDS))
+
+
+def as_shown(context: Context, stop: Sequence[str] = ()) -> Prompt:
+    """The prompt as the environment renders it: a message of the system, and one of the user."""
+    return composed(context.segments, stop)
+
+
+def composed(segments: Sequence[Segment], stop: Sequence[str] = ()) -> Prompt:
+    """A prompt of segments: a message of the system if the first one is the system's, and one of the user."""
+    first = int(bool(segments) and segments[0].kind == "system")
+    system = tuple(Message("system", segment.text) for segment in segments[:first])
+    return Prompt((*system, Message("user", joined(segments[first:]))), tuple(segments), tuple(stop))
+
+
+# --- Prompts of one's own ----------------------------------------------------------------------------------
+
+
+def joined(segments: Sequence[Segment]) -> str:
+    """Their texts, as the environment joins them."""
+    return "\n".join(segment.text for segment in segments)
+
+
+def kinds(segments: Sequence[Segment], *wanted: SegmentKind) -> tuple[Segment, ...]:
+    """The segments of some kinds, in their order."""
+    return tuple(segment for segment in segments if segment.kind in wanted)
+
+
+def without(segments: Sequence[Segment], *unwanted: SegmentKind) -> tuple[Segment, ...]:
+    """The segments of all other kinds, in their order."""
+    return tuple(segment for segment in segments if segment.kind not in unwanted)
+
+
+def said(kind: SegmentKind, text: str, context: Context) -> Segment:
+    """A segment that no ledger holds, an instruction or what a call of this round wrote; tokens are words."""
+    now = 1 + max((segment.round for segment in context.segments), default=0)
+    return Segment(kind, now, text, count_words(text))
+
+
+def inside(text: str, tag: str) -> str:
+    """What stands in a tag of a text, or the whole text if there is none; inert, so that it cannot act."""
+    match = re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.DOTALL)
+    return neutralise(match[1] if match else text).strip()
+
+
+def remembered(text: str, context: Context) -> tuple[Segment, ...]:
+    """What a call wrote into `<mem>`, as the segment that the environment will make of it; () for nothing."""
+    memory = inside(text, "mem")
+    return (said("mem", f"<mem>\n{memory}\n</mem>", context),) if memory else ()
+
+
+def with_memory(memory: Sequence[Segment], action: str) -> str:
+    """The text of a round that stores a memory, if there is any, and acts."""
+    return "\n".join([*(segment.text for segment in memory), action])

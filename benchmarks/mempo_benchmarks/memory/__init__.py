@@ -1,0 +1,1 @@
+"""What a memory bank keeps under other settings, without a model."""

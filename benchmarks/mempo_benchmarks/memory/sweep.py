@@ -1,0 +1,158 @@
+"""A grid of banks and streams: each cell replayed, kept on disk, and told with intervals over its streams."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from mempo_benchmarks.stats import Interval, mean_interval
+from mempo_env.errors import ConfigError, ResultsError
+from mempo_env.files import BAD_JSON, atomic_file, digest
+from mempo_env.memory.bank import BankConfig
+from mempo_env.memory.simulator import TOO_MANY_MERGES, Replayed, replay, vectors_of
+from mempo_env.memory.streams import Stream, StreamSpec, made_up
+from mempo_env.progress import progress
+
+CELLS = "cells"
+VERSION = 1
+"""Of what a replay does: cells of another are not taken for this one's."""
+
+BANK_AXES, STREAM_AXES = ("capacity", "eviction", "duplicate", "on_duplicate"), ("noise", "drift")
+AXES = (*BANK_AXES, *STREAM_AXES)
+
+MEASURES: dict[str, str] = {
+    "recall": "needed facts found",
+    "held": "needed facts held",
+    "hits": "reads that hit",
+    "merges": "writes merged or refused",
+    "tokens": "memory tokens",
+}
+"""What a table and a plot show of `Replayed`, and what to call it."""
+
+
+class Cell(Struct, frozen=True):
+    """One bank on the same streams: settings by axis, and what came of each stream."""
+
+    settings: dict[str, Any]
+    replays: tuple[Replayed, ...]
+
+    def interval(self, measure: str) -> Interval | None:
+        """Mean of a measure over the streams with its 95 % interval (BCa); None where no stream has it."""
+        values = [value for each in self.replays if (value := getattr(each, measure)) is not None]
+        return mean_interval(np.array(values, np.float64)) if values else None
+
+    @property
+    def too_many_merges(self) -> bool:
+        """Whether so many writes merge that the threshold is held too low."""
+        merges = self.interval("merges")
+        return merges is not None and merges.value > TOO_MANY_MERGES
+
+
+def grid(axes: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of the axes, by name."""
+    for name, values in axes.items():
+        if not values or len(set(values)) != len(values):
+            raise ConfigError(f"{name}: wanted one value or more, each once, got {list(values)}")
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def sweep(
+    axes: dict[str, Sequence[Any]],
+    out: Path,
+    *,
+    bank: BankConfig,
+    spec: StreamSpec | None = None,
+    seeds: Sequence[int] = (),
+    streams: Sequence[Stream] = (),
+) -> list[Cell]:
+    """Replay every cell of a grid; a cell that an earlier call finished is read from `out`.
+
+    Args:
+        axes: Values by axis: fields of the bank's settings, and of the stream's spec where it is made up.
+        out: Folder.
+        bank: The settings that no axis has.
+        spec: Of streams that are made up, one for each seed;
+        seeds: these.
+        streams: Recorded ones, in place of those.
+    """
+    cells = list(grid(axes))
+    made = [
+        (settings, *_made(settings, bank, spec)) for settings in cells
+    ]  # all are checked before any is run
+    found: list[Cell] = []
+    at_hand: dict[str, tuple[tuple[Stream, ...], Callable[[Sequence[str]], Any]]] = {}
+    with progress("simulate", len(made), unit="banks") as advance:
+        for settings, config, made_spec in made:
+            key = digest(
+                msgspec.json.encode(
+                    (VERSION, config, made_spec, list(seeds), [digest_of(s) for s in streams])
+                )
+            )
+            file = out / CELLS / f"{key}.json"
+            cell = _read(file)
+            if cell is None:
+                which = repr((made_spec, config.embed))
+                if which not in at_hand:
+                    at_hand.clear()  # streams are large, and cells of the same ones come one after the other
+                    made_streams = (
+                        tuple(streams) if made_spec is None else tuple(made_up(made_spec, s) for s in seeds)
+                    )
+                    at_hand[which] = made_streams, vectors_of(made_streams, config.embed)
+                those, embed = at_hand[which]
+                cell = Cell(settings, tuple(replay(stream, config, embed=embed) for stream in those))
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_file(file) as lines:
+                    lines.write(msgspec.json.encode(cell))
+            found.append(cell)
+            advance(1)
+    return found
+
+
+def digest_of(stream: Stream) -> str:
+    """Of a recorded stream."""
+    return digest(msgspec.json.encode(stream))
+
+
+def _made(
+    settings: dict[str, Any], bank: BankConfig, spec: StreamSpec | None
+) -> tuple[BankConfig, StreamSpec | None]:
+    of_bank = {name: value for name, value in settings.items() if name in BANK_AXES}
+    of_stream = {name: value for name, value in settings.items() if name in STREAM_AXES}
+    if spec is None and of_stream:
+        raise ConfigError(
+            f"{next(iter(of_stream))}: recorded streams have theirs; sweep it over made-up ones"
+        )
+    return (
+        msgspec.structs.replace(bank, **of_bank),
+        None if spec is None else msgspec.structs.replace(spec, **of_stream),
+    )
+
+
+def _read(file: Path) -> Cell | None:
+    if not file.exists():
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Cell)
+    except BAD_JSON as error:
+        raise ResultsError(
+            f"{file}: wanted a cell of a sweep, {error}; delete it to have it done again"
+        ) from None
+
+
+def warning(cells: Sequence[Cell]) -> str:
+    """What practice would say of a sweep: at which thresholds too many writes merge; "" if at none."""
+    bad = [cell for cell in cells if cell.too_many_merges]
+    if not bad:
+        return ""
+    thresholds = sorted({cell.settings["duplicate"] for cell in bad})
+    return (
+        f"{len(bad)} of {len(cells)} banks merge or refuse more than {TOO_MANY_MERGES:.0%} of the writes, at "
+        f"duplicate={', '.join(map(str, thresholds))}: different facts are taken for one; raise it"
+    )

@@ -1,0 +1,381 @@
+"""Memories that the environment keeps: the bank's operations in a round, and a class of one's own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mempo_env  # noqa: F401
+from mempo_env.env import SearchQAEnv
+from mempo_env.errors import ConfigError
+from mempo_env.memory.bank import BankConfig
+from mempo_env.protocol import parse
+from mempo_env.types import Invalid, Operation, Search
+from small import make as make_small
+
+BANK = "MemPO-SearchQA-Bank-v0"
+FACT = "Aldo Verne was born in Marrow Bay in 1901."
+
+
+def make(memory: Any = "bank", **kwargs: Any) -> SearchQAEnv:
+    env = make_small(memory=memory, **kwargs)
+    env.reset(seed=0)
+    return env
+
+
+def bank_of(env: SearchQAEnv) -> Any:
+    assert env._play is not None
+    return env._play.store
+
+
+def write(text: str) -> str:
+    return f"<memory_write>{text}</memory_write>"
+
+
+SEARCH = "<search>q</search>"
+
+# --- Reading what the policy wrote ---
+
+
+@pytest.mark.parametrize(
+    ("text", "operations"),
+    [
+        (write(" a fact "), (Operation(kind="write", text="a fact"),)),
+        ("<memory_read>q</memory_read>", (Operation(kind="read", text="q"),)),
+        ('<memory_read k="4">q</memory_read>', (Operation(kind="read", text="q", k=4),)),
+        ("<MEMORY_READ K = '2' >q</MEMORY_READ>", (Operation(kind="read", text="q", k=2),)),
+        ('<memory_merge ids="3, 7"/>', (Operation(kind="merge", ids=(3, 7)),)),
+        ('<memory_merge ids="3,7"></memory_merge>', (Operation(kind="merge", ids=(3, 7)),)),
+        ('<memory_merge ids="3">new</memory_merge>', (Operation(kind="merge", ids=(3,), text="new"),)),
+        ('<memory_discard ids="2"/>', (Operation(kind="discard", ids=(2,)),)),
+        (
+            f'{write("a")} words <memory_discard ids="2" />',
+            (Operation(kind="write", text="a"), Operation(kind="discard", ids=(2,))),
+        ),
+        ("<think><memory_write>only thought of</memory_write></think>", ()),
+    ],
+)
+def test_operations_are_read_in_order(text: str, operations: tuple[Operation, ...]) -> None:
+    action = parse(text + SEARCH, bank=True)
+    assert isinstance(action, Search) and action.operations == operations and action.flaws == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "says"),
+    [
+        (write("  "), "empty", "<memory_write> was empty"),
+        ("<memory_read> </memory_read>", "empty", "<memory_read>"),
+        ("<memory_merge>text</memory_merge>", "missing_parameter", "needs ids"),
+        ("<memory_discard/>", "missing_parameter", "needs ids"),
+        ('<memory_write id="3">a</memory_write>', "unknown_parameter", "does not take id; it takes none"),
+        ('<memory_read k="4" n="2">a</memory_read>', "unknown_parameter", "does not take n; it takes k only"),
+        ('<memory_read k="four">a</memory_read>', "bad_parameter", "a number of entries"),
+        ('<memory_read k="0">a</memory_read>', "bad_parameter", "at least 1"),
+        ('<memory_read k="-1">a</memory_read>', "bad_parameter", "at least 1"),
+        ("<memory_read k=4>a</memory_read>", "bad_parameter", 'name="value"'),
+        ('<memory_read k="1" k="2">a</memory_read>', "bad_parameter", 'name="value"'),
+        ('<memory_discard ids="2;3"/>', "bad_parameter", "numbers"),
+        ('<memory_discard ids=""/>', "bad_parameter", "numbers"),
+        ('<memory_discard ids="2,2"/>', "bad_parameter", "twice"),
+        ('<memory_discard ids="²"/>', "bad_parameter", "numbers"),
+        ('<memory_discard ids="2">why</memory_discard>', "bad_parameter", "no text"),
+        ('<memory_merge ids="2"/>', "bad_parameter", "two entries"),
+        ("<memory_recall>x</memory_recall>", "fabricated_observation", ""),
+        ("<memory_bank>x</memory_bank>", "fabricated_observation", ""),
+    ],
+)
+def test_what_is_wrong_has_its_own_reason(text: str, reason: str, says: str) -> None:
+    action = parse(text + SEARCH, bank=True)
+    assert isinstance(action, Invalid) and action.reason == reason and says in action.detail
+
+
+def test_operations_are_memory_and_their_tags_belong_to_them() -> None:
+    text = f'so {write("a")} then <memory_discard ids="2"/><search>q</search>'
+    roles = [(span.role, text[span.start : span.end]) for span in parse(text, bank=True).spans]
+    assert roles == [
+        ("think", "so "),
+        ("mem", write("a")),
+        ("think", " then "),
+        ("mem", '<memory_discard ids="2"/>'),
+        ("call", "<search>q</search>"),
+    ]
+
+
+def test_memory_of_the_other_kind_is_flagged_and_not_read() -> None:
+    there, here = parse(write("a") + SEARCH), parse("<mem>a</mem>" + SEARCH, bank=True)
+    assert there.flaws == here.flaws == ("wrong_memory",)
+    assert there.operations == here.operations == () and there.memory is here.memory is None
+
+
+def test_operations_after_the_action_are_dropped() -> None:
+    action = parse(SEARCH + write("late"), bank=True)
+    assert isinstance(action, Search) and action.operations == () and action.flaws == ("trailing",)
+
+
+PIECES = st.sampled_from(
+    (
+        *("<memory_write>", "</memory_write>", '<memory_read k="2">', "</memory_read>", '<memory_read k="'),
+        *('<memory_merge ids="1,2"/>', '<memory_discard ids="1">', "</memory_discard>", "ids='", '"', "/>"),
+        *("<search>", "</search>", "<think>", "</think>", "<mem>", "a ", "\ud800", "é"),
+    )
+)
+
+
+@given(st.lists(PIECES, max_size=14).map("".join))
+def test_reading_is_total_and_its_spans_cover_the_text(text: str) -> None:
+    action = parse(text, bank=True)
+    assert "".join(text[span.start : span.end] for span in action.spans) == text
+    for operation in action.operations:
+        assert operation.text or operation.ids
+
+
+# --- A round ---
+
+
+def test_the_environment_is_registered_and_passes_the_checker() -> None:
+    env = gym.make(BANK)
+    check_env(env.unwrapped, skip_render_check=True)
+    assert env.unwrapped.rules.reward.memory_efficiency == 0.05  # type: ignore[attr-defined]
+
+
+def test_content_is_shown_only_after_a_read() -> None:
+    env = make()
+    fact = "Aldo Verne was born in Marrow Bay, far from PLANTED."
+    obs, *_ = env.step(write(fact) + SEARCH)
+    assert "PLANTED" in obs, "the last step is kept whole, and it wrote the fact"
+    obs, *_ = env.step(SEARCH)
+    assert "PLANTED" not in obs and "[1] Aldo Verne was born in Marrow Bay, far …" in obs
+    obs, *_, info = env.step("<memory_read>birth of Aldo</memory_read>" + SEARCH)
+    assert f"<memory_recall> birth of Aldo\n[1] {fact}\n</memory_recall>" in obs
+    assert [segment.kind for segment in info["segments"]].index("memory") == 2
+    obs, *_ = env.step(SEARCH)
+    assert "PLANTED" not in obs, "what was read is gone with its step"
+
+
+@pytest.mark.parametrize("context", ["memory_only", "last_step", 2, "full"])
+def test_the_status_is_shown_once_and_a_recall_in_every_rule(context: Any) -> None:
+    env = make(context=context)
+    obs, _ = env.reset(seed=0)
+    for i in range(4):
+        assert obs.count("</memory_bank>") == 1
+        assert obs.count("</memory_recall>") == {"full": i, 2: min(i, 2)}.get(context, min(i, 1))
+        obs, *_ = env.step(
+            write(f"fact number {i} {'abcdefgh'[i] * 9}") + "<memory_read>fact</memory_read>" + SEARCH
+        )
+
+
+def test_a_document_can_neither_operate_nor_show() -> None:
+    from mempo_env.protocol import neutralise
+
+    for text in (write("x"), '<memory_discard ids="1"/>', "<memory_bank>", "</memory_recall>"):
+        assert "<" not in neutralise(text)
+
+
+def test_an_invalid_operation_changes_nothing_of_the_round() -> None:
+    env = make()
+    env.step(write(FACT) + SEARCH)
+    before = bank_of(env).state()
+    obs, *_, info = env.step(write("another") + '<memory_discard ids="1,9"/>' + SEARCH)
+    assert isinstance(info["action"], Invalid) and info["action"].reason == "unknown_id"
+    assert "there is no entry [9]" in obs and info["retrieved"] == () and info["operations"] == ()
+    assert bank_of(env).state() == before
+    *_, info = env.step('<memory_read k="7">x</memory_read>' + SEARCH)
+    assert info["action"].reason == "k_too_large" and bank_of(env).state() == before
+
+
+def test_a_search_that_was_retracted_leaves_the_bank_alone() -> None:
+    env = make()
+
+    def broken(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    search, env.retriever.search = env.retriever.search, broken  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        env.step(write(FACT) + SEARCH)
+    env.retriever.search = search  # type: ignore[method-assign]
+    assert len(bank_of(env)) == 0
+    *_, info = env.step(SEARCH)
+    assert info["memory"] == "" and len(bank_of(env)) == 0
+
+
+def test_rewards_of_the_bank_are_paid_where_they_are_earned() -> None:
+    env = make(reward="bank")
+    _, reward, *_ = env.step(write(FACT) + write(FACT) + write(FACT) + SEARCH)
+    assert reward == pytest.approx(-0.04)
+    _, reward, *_ = env.step('<memory_discard ids="7"/>' + SEARCH)
+    assert reward == pytest.approx(-0.05)
+    _, reward, *_, info = env.step("<answer>wrong</answer>")
+    assert info["tokens"].memory == 9
+    assert reward == pytest.approx(0.05 * (1 - 9 / 1024))
+    assert info["episode"].rewards.duplicate_write == pytest.approx(-0.04)
+
+
+def test_the_budget_is_of_all_that_is_active() -> None:
+    env = make(max_memory_tokens=10)
+    *_, info = env.step(write(FACT) + SEARCH)
+    assert info["tokens"].memory == 9
+    *_, info = env.step(write("something else entirely") + SEARCH)
+    assert info["action"].reason == "memory_too_long" and "had 12 tokens, at most 10" in info["action"].detail
+    *_, info = env.step('<memory_discard ids="1"/>' + write("something else entirely") + SEARCH)
+    assert info["tokens"].memory == 3 and info["memory"] == "something else entirely"
+
+
+def test_the_hint_says_when_a_check_is_due() -> None:
+    env = make(memory=BankConfig(check_after=2))
+    due = "check whether the memory has all"
+    assert [due in env.step(text + SEARCH)[0] for text in ("", "", "", write(FACT), "", "")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_the_log_travels_into_the_episode() -> None:
+    env = make()
+    env.step(write(FACT) + SEARCH)
+    *_, info = env.step("<memory_read>Aldo</memory_read><answer>x</answer>")
+    episode = info["episode"]
+    assert [[r.kind for r in round.operations] for round in episode.rounds] == [["write"], ["read"]]
+    assert episode.rounds[0].memory == FACT and episode.settings["memory"] == "bank"
+    assert episode.settings["memory_of"]["capacity"] == 64
+
+
+# --- Isolation, snapshots, forks ---
+
+
+def test_episodes_cannot_share_a_bank() -> None:
+    """There is no keyword that takes one, and neither forks, copies, nor vector environments share."""
+    with pytest.raises(ConfigError, match="the class, not an object"):
+        make(memory=bank_of(make()))
+    env = make()
+    env.step(write(FACT) + SEARCH)
+    twins = env.fork(2)
+    twins[0].step(write("only of the first fork") + SEARCH)
+    assert [len(bank_of(e)) for e in (env, *twins)] == [1, 2, 1]
+    env.reset(seed=0)
+    assert len(bank_of(env)) == 0, "a new episode begins with nothing"
+    many = gym.make_vec(BANK, num_envs=2)
+    many.reset(seed=[1, 1], options={"question_id": many.unwrapped.envs[0].questions[0].id})  # type: ignore[attr-defined]
+    *_, infos = many.step([write(FACT) + SEARCH, SEARCH])
+    assert list(infos["memory"]) == [FACT, ""], "nor do the rollouts of a group"
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.sampled_from(["alpha beta", "alpha gamma", "delta", "delta town", "river in town"]).map(write),
+        st.sampled_from(["alpha", "town"]).map(lambda q: f"<memory_read>{q}</memory_read>"),
+        st.sampled_from(
+            [
+                '<memory_discard ids="1"/>',
+                '<memory_merge ids="1,2"/>',
+                '<memory_merge ids="2">x</memory_merge>',
+            ]
+        ),
+    ),
+    max_size=3,
+).map("".join)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(OPERATIONS, min_size=1, max_size=6), st.data())
+def test_restoring_and_stepping_equals_stepping(rounds: list[str], data: Any) -> None:
+    env = make(BankConfig(capacity=3, titles=2))
+    cut = data.draw(st.integers(0, len(rounds) - 1))
+    for text in rounds[:cut]:
+        env.step(text + SEARCH)
+    state = env.get_state()
+    other = make(BankConfig(capacity=3, titles=2))
+    other.reset(options={"state": state})
+    (fork,) = env.fork(1)
+    for text in rounds[cut:]:
+        wanted, *_, info = env.step(text + SEARCH)
+        for twin in (other, fork):
+            got, *_, told = twin.step(text + SEARCH)
+            assert got == wanted and told["state_hash"] == info["state_hash"]
+            assert told["operations"] == info["operations"]
+    assert env.get_state() == other.get_state()
+    assert json.loads(state)["store"] is not None
+
+
+def test_the_hash_tells_banks_apart_that_look_alike() -> None:
+    """Two banks with the same entries, of which one was read more often, evict differently."""
+    one, other = make(), make()
+    for env, query in ((one, "Aldo Verne"), (other, "river Sool")):
+        env.step(write(FACT) + write("The river Sool flows through Tark.") + SEARCH)
+        env.step(f'<memory_read k="1">{query}</memory_read>' + SEARCH)
+    hashes = [env.step(SEARCH)[4] for env in (one, other)]
+    assert hashes[0]["memory"] == hashes[1]["memory"] and hashes[0]["state_hash"] != hashes[1]["state_hash"]
+
+
+def test_a_state_with_other_settings_of_the_bank_is_refused() -> None:
+    from mempo_env.errors import StateError
+
+    with pytest.raises(StateError, match="memory_of"):
+        make().reset(options={"state": make(BankConfig(capacity=3)).get_state()})
+
+
+# --- A memory of one's own ---
+
+
+class LastThree:
+    """Keeps the last three notes, and shows them numbered."""
+
+    def __init__(self, state: Any = None) -> None:
+        self.notes: list[str] = list(state or ())
+
+    def write(self, text: str, round: int) -> None:
+        self.notes = [*self.notes, f"{round}: {text}"][-3:]
+
+    def show(self) -> str:
+        return "\n".join(self.notes)
+
+    def state(self) -> Any:
+        return self.notes
+
+
+def test_a_memory_of_ones_own_plays_snapshots_and_forks() -> None:
+    env = make(LastThree)
+    for i in range(4):
+        obs, *_, info = env.step(f"<mem>note {i}</mem>" + SEARCH)
+    assert info["memory"] == "2: note 1\n3: note 2\n4: note 3" and "2: note 1\n3: note 2\n4: note 3" in obs
+    assert "note 0" not in obs and info["tokens"].memory == 9
+    other = make(LastThree)
+    other.reset(options={"state": env.get_state()})
+    (fork,) = env.fork(1)
+    assert fork.step(SEARCH)[0] == other.step(SEARCH)[0] == env.step(SEARCH)[0]
+    fork.step("<mem>another</mem>" + SEARCH)
+    assert "another" not in env.step(SEARCH)[0]
+    env.reset(seed=1)
+    assert env.step(SEARCH)[4]["memory"] == ""
+
+
+class Unsaid(LastThree):
+    def state(self) -> Any:
+        return {1, 2}
+
+
+class Mute(LastThree):
+    def show(self) -> Any:
+        return None
+
+
+def test_a_memory_that_is_none_is_refused_with_what_it_lacks() -> None:
+    with pytest.raises(ConfigError, match="without write"):
+        make(dict)
+    with pytest.raises(ConfigError, match="the class, not an object"):
+        make(LastThree())
+    with pytest.raises(ConfigError, match="did you mean 'bank'"):
+        make("bnak")
+    with pytest.raises(ConfigError, match=r"plain JSON data from state\(\)"):
+        make(Unsaid)
+    with pytest.raises(ConfigError, match=r"a text from show\(\), got NoneType"):
+        make(Mute)

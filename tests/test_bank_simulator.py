@@ -1,0 +1,325 @@
+"""Streams of operations replayed on banks: what is found, held and lost, by hand and by properties."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mempo_benchmarks.memory.sweep import Cell, sweep, warning
+from mempo_env.cli import main
+from mempo_env.errors import ConfigError, DataError
+from mempo_env.memory.bank import BankConfig
+from mempo_env.memory.simulator import Replayed, replay, vectors_of
+from mempo_env.memory.streams import Event, StreamSpec, made_up, recorded
+from mempo_env.scoring import contains, normalise
+from small import make
+
+BORN, TOWN = "Aldo Verne was born in Marrow Bay.", "Bela Quist works for the Kettle Works."
+
+
+def write(round: int, text: str, *holds: str) -> Event:
+    return Event(round=round, kind="write", text=text, holds=holds)
+
+
+def read(round: int, text: str, *needs: str) -> Event:
+    return Event(round=round, kind="read", text=text, needs=needs)
+
+
+# --- By hand ---
+
+
+def test_counts_typed_by_hand() -> None:
+    """A bank of one entry: the second write evicts the first, so its fact is neither held nor found."""
+    stream = (
+        write(1, BORN, "Marrow Bay"),
+        read(1, "Aldo Verne", "Marrow Bay"),
+        write(2, TOWN, "Kettle Works"),
+        read(2, "Aldo Verne", "Marrow Bay"),
+        read(3, "Bela Quist", "Kettle Works", "Marrow Bay"),
+        write(3, TOWN, "Kettle Works"),
+    )
+    got = replay(stream, BankConfig(capacity=1))
+    assert (got.operations, got.writes, got.evictions) == (6, 3, 1)
+    assert got.recall == got.held == 2 / 4, "of four needs, the first and the third's first"
+    assert got.hits == 2 / 3 and got.stale == 1 / 3
+    assert got.merges == 1 / 3, "the last write was refused"
+    assert got.entries == 1 and got.tokens == 7
+
+
+def test_a_fact_that_is_held_may_not_be_found() -> None:
+    texts = [f"{name} was born in {name}ville." for name in ("Aldo", "Bela", "Cora", "Dora")]
+    stream = (*(write(1, text, text.split()[-1]) for text in texts), read(2, "Aldo", texts[-1].split()[-1]))
+    got = replay(stream, BankConfig(k=1, duplicate=2.0))
+    assert (got.held, got.recall, got.hits, got.stale) == (1.0, 0.0, 0.0, 1.0)
+
+
+def test_merges_and_discards_follow_what_stands_for_their_entries() -> None:
+    stream = (
+        write(1, BORN, "Marrow Bay"),
+        write(1, TOWN, "Kettle Works"),
+        Event(round=2, kind="merge", of=(0, 1)),
+        read(2, "Aldo", "Marrow Bay", "Kettle Works"),
+        Event(round=3, kind="discard", of=(0,)),
+        Event(round=3, kind="discard", of=(1,)),
+        read(4, "Aldo", "Marrow Bay"),
+    )
+    got = replay(stream, BankConfig())
+    assert got.recall == 2 / 3, "the merged entry held both facts, and went with either of them"
+    assert got.lost == 1, "the second discard found it gone"
+
+
+def test_a_merge_that_drops_the_sentence_loses_the_fact() -> None:
+    stream = (
+        write(1, BORN, "Marrow Bay"),
+        write(1, TOWN, "Kettle Works"),
+        Event(round=2, kind="merge", of=(0, 1)),
+        read(2, "Aldo Verne of Marrow Bay", "Marrow Bay"),
+    )
+    assert replay(stream, BankConfig(merge_tokens=20)).recall == 1.0
+    assert replay(stream, BankConfig(merge_tokens=7)).recall == 0.0
+
+
+def test_nothing_needed_is_no_recall_of_zero() -> None:
+    got = replay((write(1, BORN),), BankConfig())
+    assert got.recall is got.held is got.hits is got.stale is None and got.merges == 0.0
+    assert replay((), BankConfig()).operations == 0
+
+
+# --- Streams that are made up ---
+
+SPECS = st.builds(
+    StreamSpec,
+    writes=st.integers(1, 60),
+    reads=st.sampled_from([0.0, 0.5, 1.5]),
+    repeats=st.sampled_from([0.0, 0.3]),
+    noise=st.sampled_from([0.0, 0.3]),
+    drift=st.sampled_from([0.0, 0.3]),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SPECS, st.integers(0, 99))
+def test_a_stream_says_the_truth_of_itself(spec: StreamSpec, seed: int) -> None:
+    stream = made_up(spec, seed)
+    assert stream == made_up(spec, seed)
+    assert sum(event.kind == "write" for event in stream) == spec.writes
+    written: set[str] = set()
+    for event in stream:
+        assert all(contains(normalise(event.text), normalise(phrase)) for phrase in event.holds)
+        written |= set(event.holds)
+        assert set(event.needs) <= written, "no read needs what was never written"
+
+
+@settings(max_examples=25, deadline=None)
+@given(SPECS, st.integers(0, 99), st.integers(1, 30), st.sampled_from(["refuse", "merge"]))
+def test_replays_agree_with_a_plain_replay(
+    spec: StreamSpec, seed: int, capacity: int, on_duplicate: Any
+) -> None:
+    """The same bank driven one by one, its texts searched for the phrases, without any bookkeeping."""
+    from mempo_env.memory.bank import Bank
+    from mempo_env.tokens import count_words
+
+    stream = made_up(spec, seed)
+    config = BankConfig(capacity=capacity, on_duplicate=on_duplicate)
+    got = replay(stream, config, embed=vectors_of([stream], "ngrams"))
+    bank, needed, found, held = Bank(config, count_words), 0, 0, 0
+    for event in stream:
+        if event.kind == "write":
+            bank.write(event.text, event.round)
+        else:
+            texts = "\n".join(e.text for e in bank.read(event.text, event.round))
+            needed += 1
+            found += contains(normalise(texts), normalise(event.needs[0]))
+            held += contains(normalise(bank.text()), normalise(event.needs[0]))
+    assert got.held == (held / needed if needed else None)
+    assert got.recall == (pytest.approx(found / needed) if needed else None)
+
+
+def test_a_large_bank_without_gates_holds_all() -> None:
+    stream = made_up(StreamSpec(writes=300, drift=0.2), 0)
+    got = replay(stream, BankConfig(capacity=1000, duplicate=2.0))
+    assert got.held == 1.0 and got.evictions == 0 and got.merges == 0.0
+
+
+def test_more_room_never_loses_on_average() -> None:
+    stream = made_up(StreamSpec(writes=600), 1)
+    held = [
+        replay(stream, BankConfig(capacity=n, duplicate=2.0, eviction="oldest")).held
+        for n in (8, 32, 128, 600)
+    ]
+    assert held == sorted(held) and held[-1] == 1.0  # type: ignore[type-var]
+
+
+def test_shares_that_are_more_than_all_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"wanted at most 1.*0.5 \+ 0.4 \+ 0.2"):
+        StreamSpec(repeats=0.5, noise=0.4, drift=0.2)
+
+
+# --- Recorded ---
+
+
+def test_a_recorded_stream_replays_to_what_was_recorded() -> None:
+    env = make(memory="bank")
+    env.reset(seed=0, options={"question_id": "q0"})
+    fact = "The mayor of Marrow Bay is Ines Calder."
+    env.step(f"<memory_write>{fact}</memory_write><memory_write>Idle talk.</memory_write><search>x</search>")
+    env.step(
+        '<memory_read k="1">mayor of Marrow Bay</memory_read><memory_discard ids="9"/><search>x</search>'
+    )
+    env.step(
+        '<memory_read k="1">mayor of Marrow Bay</memory_read><memory_discard ids="2"/><search>x</search>'
+    )
+    env.step('<memory_merge ids="1">Ines Calder governs.</memory_merge><answer>Ines Calder</answer>')
+    stream = recorded(env.episode())
+    assert [event.kind for event in stream] == ["write", "write", "read", "discard", "merge"], (
+        "invalid rounds left out"
+    )
+    assert stream[2].needs == ("marrow bay", "ines calder") or set(stream[2].needs) == {
+        "marrow bay",
+        "ines calder",
+    }
+    assert stream[3].of == (1,) and stream[4].of == (0,)
+    got = replay(stream, BankConfig())
+    assert got.recall == got.held == got.hits == 1.0 and got.lost == 0
+    tight = replay(stream, BankConfig(capacity=1))
+    assert tight.recall == 0.0, "with room for one entry the fact had gone before the read"
+
+
+def test_an_episode_without_a_bank_is_refused() -> None:
+    env = make()
+    env.reset(seed=0)
+    env.step("<answer>x</answer>")
+    with pytest.raises(DataError, match="wanted one that was played with a memory bank, got memory='inline'"):
+        recorded(env.episode())
+
+
+# --- The sweep and its command ---
+
+
+def cell(merges: float) -> Cell:
+    values = dict.fromkeys(("recall", "held", "hits", "stale", "entries", "tokens", "seconds"), 0.5)
+    made = Replayed(operations=1, writes=1, merges=merges, evictions=0, lost=0, **values)  # type: ignore[arg-type]
+    return Cell({"duplicate": 0.7}, (made, made))
+
+
+def test_the_warning_comes_above_thirty_percent() -> None:
+    assert warning([cell(0.30)]) == ""
+    assert warning([cell(0.30), cell(0.31)]).startswith(
+        "1 of 2 banks merge or refuse more than 30% of the writes, at"
+    )
+
+
+def test_a_sweep_covers_its_grid_and_reads_what_is_done(tmp_path: Path) -> None:
+    axes = {"noise": [0.0, 0.4], "capacity": [4, 64]}
+    kwargs: dict[str, Any] = {"bank": BankConfig(), "spec": StreamSpec(writes=80), "seeds": [0, 1]}
+    first = sweep(axes, tmp_path, **kwargs)
+    assert [c.settings for c in first] == [{"noise": n, "capacity": c} for n in (0.0, 0.4) for c in (4, 64)]
+    assert all(len(c.replays) == 2 for c in first)
+    again = sweep(axes, tmp_path, **kwargs)
+    assert again == first, "seconds too: nothing was done again"
+    held = [found.value for c in first if (found := c.interval("held"))]
+    assert held[0] < held[1] and held[2] < held[3]
+
+
+def test_a_damaged_cell_is_named(tmp_path: Path) -> None:
+    axes = {"capacity": [4]}
+    kwargs: dict[str, Any] = {"bank": BankConfig(), "spec": StreamSpec(writes=20), "seeds": [0]}
+    sweep(axes, tmp_path, **kwargs)
+    (file,) = (tmp_path / "cells").iterdir()
+    file.write_bytes(file.read_bytes()[:30])
+    from mempo_env.errors import ResultsError
+
+    with pytest.raises(ResultsError, match=f"{file.name}.*delete it"):
+        sweep(axes, tmp_path, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--capacity", "4,x"], "--capacity: wanted numbers joined by commas"),
+        (["--capacity", "4,4"], "each once"),
+        (["--eviction", "odlest"], "did you mean 'oldest'"),
+        (["--duplicate", "0"], "duplicate: wanted a number above 0"),
+        (["--noise", "0.9", "--drift", "0.9"], "wanted at most 1"),
+        (["--streams", "0"], "at least 1 stream"),
+        (["--embed", "ngram"], "did you mean 'ngrams'"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["memory", "simulate", "--out", str(tmp_path / "out"), "--writes", "20", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error and len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists(), "and nothing is written"
+
+
+def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "--writes",
+        "200",
+        "--streams",
+        "2",
+        "--capacity",
+        "8,64",
+        "--duplicate",
+        "0.5,0.95",
+        "--drift",
+        "0.3",
+    ]
+    assert main(["memory", "simulate", "--out", str(tmp_path), *arguments]) == 0
+    out = capsys.readouterr().out
+    assert "2 streams each" in out and "at duplicate=0.5: different facts" in out
+    assert (tmp_path / "simulate.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
+    """Killed for real once some cells are there: these are not done again, and the rest is as it would be."""
+    command = [
+        sys.executable,
+        "-c",
+        "from mempo_env.cli import main; import sys; sys.exit(main(sys.argv[1:]))",
+    ]
+    rest = [
+        "memory",
+        "simulate",
+        "--writes",
+        "1500",
+        "--streams",
+        "2",
+        "--capacity",
+        "8,16,32,64,128,256,512",
+    ]
+    killed = subprocess.Popen([*command, *rest, "--out", str(tmp_path / "a")], stderr=subprocess.DEVNULL)
+    cells = tmp_path / "a" / "cells"
+    while not (cells.exists() and len(list(cells.glob("*.json"))) >= 2):
+        assert killed.poll() is None
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    there = {file.name: file.read_bytes() for file in cells.glob("*.json")}
+    assert 2 <= len(there) < 7
+    for folder in ("a", "b"):
+        subprocess.run([*command, *rest, "--out", str(tmp_path / folder)], check=True, capture_output=True)
+    assert all((cells / name).read_bytes() == data for name, data in there.items())
+    assert not list(cells.glob("*tmp*")) and len(list(cells.iterdir())) == 7
+
+    def content(folder: str) -> dict[str, Any]:
+        files = sorted((tmp_path / folder / "cells").iterdir())
+        read = {file.name: msgspec.json.decode(file.read_bytes(), type=Cell) for file in files}
+        return {
+            name: [msgspec.structs.replace(r, seconds=0.0) for r in found.replays]
+            for name, found in read.items()
+        }
+
+    assert content("a") == content("b")

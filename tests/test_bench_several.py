@@ -1,0 +1,100 @@
+"""Episodes of several questions: sums, places and answers; and what a memory is worth by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from mempo_benchmarks.report import report_page, tables
+from mempo_benchmarks.results import FullRow, read_plan, read_rows
+from mempo_benchmarks.run import bench, make_plan
+from mempo_benchmarks.summary import Comparison, compare
+from mempo_env.errors import ConfigError
+
+N, EPISODES = 4, 12
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Agents with and without a memory, four questions an episode, six rounds: too few for all of them."""
+    out = tmp_path_factory.mktemp("several") / "run"
+    plan = make_plan(
+        "synthetic", ["react", "no_memory", "mempo"], objectives=N, episodes=EPISODES, max_rounds=10
+    )
+    bench(plan, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def compared(run: Path) -> Comparison:
+    return compare([run])
+
+
+def test_sums_places_and_answers_are_those_of_the_episodes(run: Path, compared: Comparison) -> None:
+    rows = list(read_rows(run, read_plan(run), FullRow))
+    for arm in compared.arms:
+        episodes = [row.episode for row in rows if row.agent == arm.agent]
+        em_EN = np.array([[objective.em for objective in episode.score.objectives] for episode in episodes])
+        assert arm.several is not None and em_EN.shape == (EPISODES, N)
+        assert arm.several.em.value == pytest.approx(em_EN.sum(1).mean())
+        assert [place.value for place in arm.several.positions] == pytest.approx(em_EN.mean(0))
+        f1 = [sum(objective.f1 for objective in episode.score.objectives) for episode in episodes]
+        assert arm.several.f1.value == pytest.approx(np.mean(f1))
+        given = [sum(o.prediction != "" for o in e.score.objectives) for e in episodes]
+        assert arm.several.answered == pytest.approx([given.count(k) / EPISODES for k in range(N + 1)])
+        assert sum(arm.several.answered) == pytest.approx(1)
+
+
+def test_the_rounds_are_those_that_were_asked_for(run: Path) -> None:
+    plan = read_plan(run)
+    assert plan.settings["max_rounds"] == 10
+    assert max(row.rounds for row in read_rows(run, plan, FullRow)) <= 10
+
+
+def test_the_gain_is_paired_to_no_memory_with_the_same_model(compared: Comparison) -> None:
+    arms = {arm.agent: arm for arm in compared.arms}
+    assert {name for name, arm in arms.items() if compared.gain(arm)} == {"react", "mempo"}
+    gain = compared.gain(arms["mempo"])
+    em = {name: arm.metrics["em"].value for name, arm in arms.items() if arm.metrics["em"]}
+    assert gain is not None and gain["em"].value == pytest.approx(em["mempo"] - em["no_memory"])
+    assert gain["em"].value > 0, "ten rounds suffice with a memory, and not without"
+
+
+def test_a_model_of_another_name_is_no_pair(compared: Comparison) -> None:
+    from msgspec.structs import replace
+
+    arms = tuple(replace(a, model="other") if a.agent == "no_memory" else a for a in compared.arms)
+    other = replace(compared, arms=arms)
+    assert not any(other.gain(arm) for arm in other.arms)
+
+
+def test_tables_and_page_tell_it(run: Path, compared: Comparison) -> None:
+    titles = [str(made.title) for made in tables(compared)]
+    assert any(title.startswith("Sums over the questions of an episode") for title in titles)
+    assert any(title.startswith("Episodes by how many") for title in titles)
+    assert any(title.startswith("Memory-isolated gain") for title in titles)
+    page = report_page(compared, run)
+    assert '"gains"' in page and '"positions"' in page
+
+
+def test_one_question_has_no_places(tmp_path: Path) -> None:
+    plan = make_plan("synthetic", ["mempo"], episodes=4)
+    bench(plan, tmp_path)
+    found = compare([tmp_path])
+    assert all(arm.several is None for arm in found.arms)
+    titles = [str(made.title) for made in tables(found)]
+    assert not any(title.startswith(("Sums", "Episodes by", "Memory-isolated")) for title in titles)
+
+
+def test_answers_are_asked_for_as_wanted() -> None:
+    numbered, semicolon = (
+        gym.make("MemPO-SearchQA-MultiObj2-v0", **kwargs).reset(seed=0)[0]
+        for kwargs in ({}, {"answers": "semicolon"})
+    )
+    assert "numbered lines" in numbered and "semicolon" not in numbered
+    assert "with a semicolon between two answers" in semicolon and "numbered" not in semicolon
+    with pytest.raises(ConfigError, match="did you mean 'semicolon'"):
+        gym.make("MemPO-SearchQA-v0", answers="semicolons")
