@@ -98,3 +98,18 @@ def test_answers_are_asked_for_as_wanted() -> None:
     assert "with a semicolon between two answers" in semicolon and "numbered" not in semicolon
     with pytest.raises(ConfigError, match="did you mean 'semicolon'"):
         gym.make("MemPO-SearchQA-v0", answers="semicolons")
+
+
+def test_mem1s_form_is_asked_for_and_scored_the_same(tmp_path: Path) -> None:
+    """Consecutive questions, answers with semicolons between them: the same answers, so the same score."""
+    scores = []
+    for answers in ("numbered", "semicolon"):
+        out = tmp_path / answers
+        bench(
+            make_plan("synthetic", ["mempo"], objectives=N, episodes=6, answers=answers, max_rounds=20), out
+        )
+        rows = [row for row in read_rows(out, read_plan(out), FullRow) if row.agent == "mempo"]
+        scores.append([row.em for row in rows])
+        texts = [row.episode.rounds[-1].action.text for row in rows]  # type: ignore[union-attr]
+        assert all((text.count(";") == N - 1) == (answers == "semicolon") for text in texts)
+    assert scores[0] == scores[1] and sum(scores[0]) > 0

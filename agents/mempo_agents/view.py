@@ -232,10 +232,19 @@ def write_search(query: str, thought: str = "", memory: str = "") -> str:
     return f"{_before(thought, memory)}<search> {query} </search>"
 
 
-def write_answers(answers: Sequence[str], thought: str = "", memory: str = "") -> str:
-    """A round that answers every objective: numbered lines, or the text alone where there is one."""
+def write_answers(
+    answers: Sequence[str], thought: str = "", memory: str = "", semicolons: bool = False
+) -> str:
+    """A round that answers every objective; the text alone where there is one.
+
+    Several are numbered lines, or stand behind each other with semicolons between (those in an answer become
+    commas).
+    """
     lines = [" ".join(answer.split()) for answer in answers]
-    text = lines[0] if len(lines) == 1 else write_notes(enumerate(lines))
+    if semicolons:
+        text = "; ".join(line.replace(";", ",") for line in lines)
+    else:
+        text = lines[0] if len(lines) == 1 else write_notes(enumerate(lines))
     return f"{_before(thought, memory)}<answer> {text} </answer>"
 
 

@@ -35,6 +35,7 @@ FOLLOW_UP = "What is known of {}?"
 
 _FORM = re.compile(r"<(\w+)(?: [^<>]*)?>[^<>]*</\1>")
 _FOLLOW_UPS = re.compile(r"\bfollow-up question", re.IGNORECASE)
+_SEMICOLONS = re.compile(r"\bsemicolon between\b", re.IGNORECASE)
 _ASKED_SO = re.compile(re.escape(FOLLOW_UP).replace(r"\{\}", "(.*)"))
 
 
@@ -45,11 +46,13 @@ class Asked(Struct, frozen=True):
         view: What is in view.
         forms: The tags that are to be written.
         follow_ups: Whether a search is to be put as a question.
+        semicolons: Whether several answers are to stand between semicolons.
     """
 
     view: View
     forms: frozenset[str]
     follow_ups: bool
+    semicolons: bool
 
 
 def play(asked: Asked) -> str:
@@ -66,7 +69,7 @@ def play(asked: Asked) -> str:
         query = FOLLOW_UP.format(step.query) if asked.follow_ups else step.query
         looked = facts.look_up(asked.view, step) if "memory_read" in asked.forms else ""
         return looked + write_search(query, **said)
-    return write_answers(step.answers, **said)
+    return write_answers(step.answers, semicolons=asked.semicolons, **said)
 
 
 def rewrite(asked: Asked) -> str:
@@ -159,6 +162,7 @@ def write(prompt: Prompt) -> str:
         view=facts.bare(_unasked(view(shown))),
         forms=frozenset(match[1] for match in _FORM.finditer(told)),
         follow_ups=_FOLLOW_UPS.search(told) is not None,
+        semicolons=_SEMICOLONS.search(told) is not None,
     )
     if not found:
         return answer(asked)
