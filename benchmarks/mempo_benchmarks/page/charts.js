@@ -94,11 +94,11 @@ const frame = (across, up, width, height) => {
 const tall = (width) => Math.min(Math.max(width * 0.62, 260), 380);
 
 /** Places for labels beside points {x, y, text, box: [left, top, right, bottom]}, none over another or a box. */
-const placed = (points, width) => {
+const placed = (points, width, height) => {
   const boxes = points.map(({ box }) => [...box]);
-  const clear = ([l, t, r, b]) => l > 54 && r < width && t > 0 && boxes.every((o) => r < o[0] || l > o[2] || b < o[1] || t > o[3]);
+  const clear = ([l, t, r, b]) => l > 54 && r < width && t > 0 && b < height - 40 && boxes.every((o) => r < o[0] || l > o[2] || b < o[1] || t > o[3]);
   return points.map(({ y, text, box: own }) => {
-    const wide = 1.15 * wideAs(text), rows = [0, -15, 15, -30, 30, -45, 45];
+    const wide = 1.15 * wideAs(text), rows = [0, ...Array.from({ length: 16 }, (_, i) => [-15 * (i + 1), 15 * (i + 1)]).flat()];
     const places = rows.flatMap((dy) => [{ x: own[2] + 4, y: y + dy, anchor: "start" }, { x: own[0] - 4, y: y + dy, anchor: "end" }]);
     const box = (p) => (p.anchor === "start" ? [p.x, p.y - 7, p.x + wide, p.y + 6] : [p.x - wide, p.y - 7, p.x, p.y + 6]);
     const place = places.find((p) => clear(box(p))) ?? places[0];
@@ -118,13 +118,14 @@ const scatter = (points, front, width, labels, shows) => {
     const [across, up] = [[cx - 6, cx + 6, ...reach(x, point.x)], [cy - 6, cy + 6, ...reach(y, point.y)]];
     return { x: cx, y: cy, text: cut(point.label, 20), box: [Math.min(...across), Math.min(...up), Math.max(...across), Math.max(...up)] };
   });
-  const places = placed(at, width);
+  const places = placed(at, width, height);
   const line = front.map((label) => at[points.findIndex((point) => point.label === label)]).map((p) => `${p.x},${p.y}`);
   const one = (point, i) => svg("g", { class: point.style },
     svg("title", {}, `${point.label}: ${labels[1]} ${about(point.y, shows[1])}; ${labels[0]} ${about(point.x, shows[0])}`),
     point.x.low !== null && svg("line", { class: "whisker", x1: x(point.x.low), x2: x(point.x.high), y1: at[i].y, y2: at[i].y }),
     point.y.low !== null && svg("line", { class: "whisker", x1: at[i].x, x2: at[i].x, y1: y(point.y.low), y2: y(point.y.high) }),
     svg("circle", { class: "mean", cx: at[i].x, cy: at[i].y, r: 5 }),
+    Math.abs(places[i].y - at[i].y) > 15 && svg("line", { class: "leader", x1: at[i].x, y1: at[i].y, x2: places[i].x, y2: places[i].y }),
     svg("text", { class: "end", x: places[i].x, y: places[i].y + 4, "text-anchor": places[i].anchor }, at[i].text));
   return picture(width, height, `${labels[1]} against ${labels[0]}`, nodes,
     line.length > 1 && svg("polyline", { class: "front", points: line.join(" ") }), points.map(one));
