@@ -70,7 +70,11 @@ def check_rules(
         raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
     system_prompt = storable(system_prompt)
     held = (
-        {"memory_of": msgspec.to_builtins(made_by) if kind == "bank" else made_by.__qualname__}
+        {
+            "memory_of": msgspec.to_builtins(made_by)
+            if kind == "bank"
+            else f"{made_by.__module__}:{made_by.__qualname__}"
+        }
         if made_by
         else {}
     )

@@ -116,7 +116,8 @@ class Play(Struct, gc=False):
     def copy(self) -> Play:
         """An independent play in the same state."""
         store = None if self.store is None else self.store.copy()
-        return replace(self, ledger=self.ledger.copy(), rounds=self.rounds.copy(), store=store, trial=None)
+        trial = None if self.trial is None else (self.trial[0].copy(), self.trial[1])
+        return replace(self, ledger=self.ledger.copy(), rounds=self.rounds.copy(), store=store, trial=trial)
 
 
 def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:

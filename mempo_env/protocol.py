@@ -377,7 +377,7 @@ def own_segments(text: str, action: Action) -> list[tuple[Role, str]]:
 
 def _close(piece: str) -> str:
     tags = list(_TAG.finditer(piece))
-    if not tags or tags[0][1] or tags[0].start() > 0:
+    if not tags or tags[0][1] or tags[0].start() > 0 or tags[0][3].rstrip().endswith("/"):
         return piece
     name = tags[0][2].lower()
     closed = tags[-1][1] and tags[-1][2].lower() == name

@@ -92,18 +92,18 @@ NO_REWARD = RewardBreakdown(NOTHING, NOTHING)
 
 
 def weigh(raw: RewardTerms, config: RewardConfig) -> RewardBreakdown:
-    """Multiply every raw term by its weight."""
+    """Multiply every raw term by its weight; 0 has no sign."""
     if raw == NOTHING:
         return NO_REWARD
     return RewardBreakdown(
         raw,
         RewardTerms(
-            outcome=raw.outcome * config.outcome_weight,
-            invalid_action=raw.invalid_action * config.invalid_action,
-            duplicate_write=raw.duplicate_write * config.duplicate_write,
-            context_overflow=raw.context_overflow * config.context_overflow,
-            write_cost=raw.write_cost * config.write_cost,
-            memory_efficiency=raw.memory_efficiency * config.memory_efficiency,
+            outcome=raw.outcome * config.outcome_weight + 0.0,
+            invalid_action=raw.invalid_action * config.invalid_action + 0.0,
+            duplicate_write=raw.duplicate_write * config.duplicate_write + 0.0,
+            context_overflow=raw.context_overflow * config.context_overflow + 0.0,
+            write_cost=raw.write_cost * config.write_cost + 0.0,
+            memory_efficiency=raw.memory_efficiency * config.memory_efficiency + 0.0,
         ),
     )
 

@@ -93,8 +93,11 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
     def step(self, actions: Sequence[str | None]) -> VectorStep:
         """Play one round in every environment whose action is not None."""
         self._check(actions)
-        queries = {i: self.envs[i].submit(action) for i, action in enumerate(actions) if action is not None}
+        queries: dict[int, str | None] = {}
         try:
+            for i, action in enumerate(actions):
+                if action is not None:
+                    queries[i] = self.envs[i].submit(action)
             outcomes = self._search({i: query for i, query in queries.items() if query is not None})
         except BaseException:
             for i in queries:

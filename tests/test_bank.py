@@ -269,6 +269,19 @@ def test_a_state_of_another_episode_is_refused() -> None:
         Bank.revived(made.config, count_words, "q2", made.state())
 
 
+@given(st.text(min_size=1).filter(str.strip))
+def test_the_same_text_is_a_duplicate_at_any_threshold_up_to_one(text: str) -> None:
+    made = bank(duplicate=1.0)
+    assert made.write(text, 1) == 1 and made.write(text, 2) is None
+
+
+def test_merging_says_nothing_twice() -> None:
+    made = bank(on_duplicate="merge")
+    for round in range(1, 5):
+        made.write(BORN, round)
+    assert made.text() == BORN
+
+
 # --- Properties ---
 
 WORDS = ("alpha", "beta", "gamma", "delta", "born", "in", "town", "river")

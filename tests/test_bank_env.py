@@ -379,3 +379,82 @@ def test_a_memory_that_is_none_is_refused_with_what_it_lacks() -> None:
         make(Unsaid)
     with pytest.raises(ConfigError, match=r"a text from show\(\), got NoneType"):
         make(Mute)
+
+
+# --- Faults that were found ---
+
+
+def test_a_fork_in_the_middle_of_a_round_keeps_what_was_written() -> None:
+    env = make()
+    env.submit(write(FACT) + SEARCH)
+    (twin,) = env.fork(1)
+    mine, its = env.conclude(())[4], twin.conclude(())[4]
+    assert mine["memory"] == its["memory"] == FACT and mine["state_hash"] == its["state_hash"]
+
+
+class Moody(LastThree):
+    """Raises for one text, has a state that is none for another."""
+
+    def write(self, text: str, round: int) -> None:
+        if text == "boom":
+            raise RuntimeError("boom")
+        super().write(text, round)
+
+    def state(self) -> Any:
+        return {1, 2} if any("set" in note for note in self.notes) else self.notes
+
+
+def test_a_memory_that_fails_leaves_every_environment_as_it_was() -> None:
+    many = gym.make_vec("MemPO-SearchQA-v0", num_envs=2, memory=Moody)
+    many.reset(seed=0)
+    for text, error in (("boom", RuntimeError), ("a set", ConfigError)):
+        with pytest.raises(error):
+            many.step(["<mem>ok</mem>" + SEARCH, f"<mem>{text}</mem>" + SEARCH])
+    *_, infos = many.step(["<mem>one</mem>" + SEARCH, "<mem>two</mem>" + SEARCH])
+    assert list(infos["memory"]) == ["1: one", "1: two"]
+    assert [env.get_state() != "" for env in many.unwrapped.envs] == [True, True]  # type: ignore[attr-defined]
+
+
+class Stateless:
+    def write(self, text: str, round: int) -> None: ...
+
+    def show(self) -> str:
+        return ""
+
+    def state(self) -> Any:
+        return {}
+
+
+@pytest.mark.parametrize("state", [float("nan"), float("inf"), {1: "a"}, [{2: "b"}], "\ud800"])
+def test_a_state_that_json_would_change_is_refused(state: Any) -> None:
+    class Odd(LastThree):
+        def state(self) -> Any:
+            return state if self.notes else []
+
+    env = make(Odd)
+    with pytest.raises(ConfigError, match="plain JSON data"):
+        env.step("<mem>a</mem>" + SEARCH)
+    assert env.step(SEARCH)[4]["round"] == 1, "the round did not count"
+
+
+def test_a_class_that_takes_no_state_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"made by Stateless\(\) and by Stateless\(state=...\)"):
+        make(Stateless)
+
+
+def test_states_are_the_same_to_the_byte_after_a_restore() -> None:
+    env, other = make(reward="bank"), make(reward="bank")
+    env.step(write(FACT) + SEARCH)
+    other.reset(options={"state": env.get_state()})
+    for each in (env, other):
+        each.step(SEARCH)
+    assert env.get_state() == other.get_state() and ":-0.0," not in env.get_state()
+
+
+def test_a_tag_that_closes_itself_is_shown_as_it_was_written() -> None:
+    env = make()
+    env.step(write(FACT) + SEARCH)
+    obs, *_ = env.step('<memory_discard ids="1"/><search> x')
+    assert (
+        '<memory_discard ids="1"/>\n' in obs and "</memory_discard>" not in obs.split("What is neither")[-1]
+    )

@@ -195,6 +195,20 @@ def test_a_recorded_stream_replays_to_what_was_recorded() -> None:
     assert tight.recall == 0.0, "with room for one entry the fact had gone before the read"
 
 
+def test_a_bank_that_counted_otherwise_is_refused() -> None:
+    env = make(memory="bank", tokenizer=len)
+    env.reset(seed=0)
+    one = "The harbour of Marrow Bay was built by Aldo Verne in the year of the storm. "
+    one += "It has three piers and a lighthouse."
+    other = "Ines Calder is the mayor of Telmark since nineteen eighty. She studied law at Quint college."
+    env.step(f"<memory_write>{one}</memory_write><memory_write>{other}</memory_write><search>x</search>")
+    env.step('<memory_merge ids="1,2"/><search>x</search>')
+    env.step(f"<memory_write>{one} {other}</memory_write><search>x</search>")
+    env.step('<memory_discard ids="4"/><answer>x</answer>')
+    with pytest.raises(DataError, match="counted tokens by"):
+        recorded(env.episode())
+
+
 def test_an_episode_without_a_bank_is_refused() -> None:
     env = make()
     env.reset(seed=0)
@@ -229,6 +243,14 @@ def test_a_sweep_covers_its_grid_and_reads_what_is_done(tmp_path: Path) -> None:
     assert again == first, "seconds too: nothing was done again"
     held = [found.value for c in first if (found := c.interval("held"))]
     assert held[0] < held[1] and held[2] < held[3]
+
+
+def test_a_cell_of_another_grid_has_the_settings_of_this_one(tmp_path: Path) -> None:
+    kwargs: dict[str, Any] = {"bank": BankConfig(), "spec": StreamSpec(writes=20), "seeds": [0]}
+    sweep({"capacity": [8]}, tmp_path, **kwargs)
+    axes = {"capacity": [8], "eviction": ["least_used", "oldest"]}
+    assert [c.settings["eviction"] for c in sweep(axes, tmp_path, **kwargs)] == ["least_used", "oldest"]
+    assert warning([Cell({"capacity": 8}, cell(0.9).replays)]).startswith("1 of 1 banks")
 
 
 def test_a_damaged_cell_is_named(tmp_path: Path) -> None:
@@ -279,7 +301,7 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     assert main(["memory", "simulate", "--out", str(tmp_path), *arguments]) == 0
     out = capsys.readouterr().out
-    assert "2 streams each" in out and "at duplicate=0.5: different facts" in out
+    assert "2 streams each" in out and "at duplicate=0.5:" in out
     assert (tmp_path / "simulate.png").read_bytes()[:4] == b"\x89PNG"
 
 

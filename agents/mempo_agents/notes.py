@@ -113,7 +113,7 @@ def as_memory(notes: Sequence[str], context: Context) -> tuple[Segment, ...]:
 def lines(text: str) -> tuple[str, ...]:
     """The lines that a call wrote into `<mem>`, each once, without bars of their own and inert."""
     tidy = (" ".join(line.replace("|", "/").split()) for line in inside(text, "mem").splitlines())
-    return tuple(dict.fromkeys(line for line in tidy if line))
+    return tuple(dict.fromkeys(neutralise(line) for line in tidy if line))
 
 
 def ids_in(text: str, known: Iterable[int]) -> tuple[int, ...]:

@@ -33,6 +33,9 @@ _EVICTIONS: dict[Eviction, Callable[[Entry], tuple[int, ...]]] = {
     "least_recent": lambda entry: (entry.last_access_round,),
     "oldest": lambda entry: (entry.created_round,),
 }
+ROUNDING = 1e-6
+"""Of a cosine of float32 vectors: that of a text with itself may be a little below 1."""
+
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -134,7 +137,7 @@ class Bank:
         """
         shown: list[str] = []
         for operation in action.operations:
-            fault = self._fault(operation)
+            fault = self.fault(operation)
             if fault is not None:
                 return fault
             match operation.kind:
@@ -153,7 +156,8 @@ class Bank:
                         self.discard(id, round)
         return "\n".join(shown)
 
-    def _fault(self, operation: Operation) -> Fault | None:
+    def fault(self, operation: Operation) -> Fault | None:
+        """Why an operation cannot be done now; None if it can."""
         if operation.k is not None and operation.k > self.config.max_k:
             return Fault("k_too_large", f"k is at most {self.config.max_k}, got {operation.k}")
         for id in operation.ids:
@@ -172,7 +176,7 @@ class Bank:
         nearest = self._space.nearest(text, 1)
         if nearest:
             id, similarity = nearest[0]
-            if similarity >= self.config.duplicate:
+            if similarity >= self.config.duplicate - ROUNDING:
                 if self.config.on_duplicate == "merge":
                     merged = self._join([self.entries[id - 1].text, text])
                     return self._replace([id], merged, round, "write", why="merged")
@@ -284,7 +288,10 @@ class Bank:
         return _EVICTIONS[self.config.eviction](entry)
 
     def _join(self, texts: Sequence[str]) -> str:
-        joined = " ".join(texts)
+        joined = ""
+        for text in texts:  # what says nothing new is not said again
+            if text not in joined:
+                joined = f"{joined} {text}".lstrip()
         limit = self.config.merge_tokens
         if self._count(joined) <= limit:
             return joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -92,6 +93,8 @@ class Own:
         """Hand over what was written, if anything was."""
         if action.memory is not None:
             self._memory.write(action.memory, round)
+            self.show()
+            self.state()  # what cannot be shown or kept is found before the round counts
         return ""
 
     def show(self) -> str:
@@ -115,13 +118,28 @@ class Own:
         """Its state, sent through JSON, so that nothing is shared."""
         state = self._memory.state()
         try:
-            return json.loads(json.dumps(state))
-        except (TypeError, ValueError) as error:
+            text = json.dumps(state, allow_nan=False, ensure_ascii=False)
+            text.encode()
+            _check_keys(state)
+        except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"memory: wanted plain JSON data from state(): {error}") from None
+        return json.loads(text)
 
     def copy(self) -> Own:
         """Another one, made from its state."""
         return Own(self._make, self._count, self.state())
+
+
+def _check_keys(value: Any) -> None:
+    """A TypeError for a key that JSON would turn into a text."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"keys are texts, got {key!r}")
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            _check_keys(one)
 
 
 def check_own(make: Any) -> Callable[..., Memory]:
@@ -133,4 +151,12 @@ def check_own(make: Any) -> Callable[..., Memory]:
             "memory: wanted 'inline', 'bank', 'none', a BankConfig, or a class with write(), show() and "
             f"state() (the class, not an object: each episode has its own), got {make!r}{lacks}"
         )
+    name = make.__name__
+    try:
+        inspect.signature(make).bind()
+        inspect.signature(make).bind(state=None)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"memory: wanted a class that is made by {name}() and by {name}(state=...): {error}"
+        ) from None
     return make

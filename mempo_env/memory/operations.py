@@ -74,8 +74,8 @@ def _read(tag: str, query: str, k: str | None) -> Operation | Fault:
 def _parameters(text: str) -> dict[str, str] | None:
     """The parameters by name, or None if they are not written as such, or one is given twice."""
     given: dict[str, str] = {}
-    at = 0
-    while text[at:].strip():
+    text, at = text.rstrip(), 0
+    while at < len(text):
         match = _PARAMETER.match(text, at)
         if match is None or match[1].lower() in given:
             return None

@@ -17,7 +17,7 @@ from mempo_env.questions.world.names import stem
 from mempo_env.scoring import contains, normalise
 from mempo_env.settings import Count, Settings, Share, Size
 from mempo_env.tokens import count_words
-from mempo_env.types import Episode, Invalid, OperationKind
+from mempo_env.types import BankRecord, Episode, Invalid, OperationKind
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
@@ -136,7 +136,7 @@ def recorded(episode: Episode) -> Stream:
     if episode.settings.get("memory") != "bank":
         raise DataError(
             f"episode {episode.question_id!r}: wanted one that was played with a memory bank, got memory="
-            f"{episode.settings.get('memory')!r}; play it with --memory bank"
+            f"{episode.settings.get('memory')!r}; play it with memory='bank'"
         )
     phrases = key_phrases(episode.questions)
     bank = Bank(BankConfig(**episode.settings["memory_of"]), count_words)
@@ -146,6 +146,8 @@ def recorded(episode: Episode) -> Stream:
         if isinstance(round.action, Invalid):
             continue
         for operation in round.action.operations:
+            if bank.fault(operation) is not None:
+                raise _another(episode)
             of = tuple(made_by[id] for id in operation.ids)
             holds = _holding(operation.text, phrases)
             needs: tuple[str, ...] = ()
@@ -173,7 +175,22 @@ def recorded(episode: Episode) -> Stream:
                     needs=needs,
                 )
             )
+        if _outline(bank.done(round.number)) != _outline(round.operations):
+            raise _another(episode)
     return tuple(events)
+
+
+def _outline(records: Sequence[BankRecord]) -> list[tuple[str, tuple[int, ...], bool]]:
+    """What was done, without the tokens."""
+    return [(record.kind, record.ids, record.accepted) for record in records]
+
+
+def _another(episode: Episode) -> DataError:
+    return DataError(
+        f"episode {episode.question_id!r}: its bank did something else than a replay does (it counted "
+        f"tokens by {episode.settings.get('tokenizer')!r}, a replay counts words); record it with "
+        "tokenizer='words'"
+    )
 
 
 def _holding(text: str, phrases: Sequence[str]) -> tuple[str, ...]:

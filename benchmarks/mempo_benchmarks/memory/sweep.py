@@ -96,7 +96,7 @@ def sweep(
                 )
             )
             file = out / CELLS / f"{key}.json"
-            cell = _read(file)
+            cell = _read(file, settings, len(streams or seeds))
             if cell is None:
                 which = repr((made_spec, config.embed))
                 if which not in at_hand:
@@ -135,15 +135,19 @@ def _made(
     )
 
 
-def _read(file: Path) -> Cell | None:
+def _read(file: Path, settings: dict[str, Any], streams: int) -> Cell | None:
+    """A cell that was done before, under the names of this grid; None if there is none."""
     if not file.exists():
         return None
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Cell)
+        replays = msgspec.json.decode(file.read_bytes(), type=Cell).replays
+        if len(replays) != streams:
+            raise msgspec.ValidationError(f"of {streams} streams, got {len(replays)}")
     except BAD_JSON as error:
         raise ResultsError(
             f"{file}: wanted a cell of a sweep, {error}; delete it to have it done again"
         ) from None
+    return Cell(settings, replays)
 
 
 def warning(cells: Sequence[Cell]) -> str:
@@ -151,8 +155,9 @@ def warning(cells: Sequence[Cell]) -> str:
     bad = [cell for cell in cells if cell.too_many_merges]
     if not bad:
         return ""
-    thresholds = sorted({cell.settings["duplicate"] for cell in bad})
+    thresholds = sorted({cell.settings["duplicate"] for cell in bad if "duplicate" in cell.settings})
+    where = f", at duplicate={', '.join(map(str, thresholds))}" if thresholds else ""
     return (
-        f"{len(bad)} of {len(cells)} banks merge or refuse more than {TOO_MANY_MERGES:.0%} of the writes, at "
-        f"duplicate={', '.join(map(str, thresholds))}: different facts are taken for one; raise it"
+        f"{len(bad)} of {len(cells)} banks merge or refuse more than {TOO_MANY_MERGES:.0%} of the writes"
+        f"{where}: different facts are taken for one; raise the threshold"
     )
