@@ -18,6 +18,7 @@ import torch
 
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError, ResultsError
+from mempo_trainers import checkpoint
 from mempo_trainers.sb3 import ENVIRONMENTS, ID, ROUNDS, RoundsAreTerminal, evaluate, make_model, train
 
 pytest.importorskip("stable_baselines3", reason="needs mempo[sb3]")
@@ -30,7 +31,7 @@ def rows(run: Path) -> list[dict[str, Any]]:
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    state = torch.load(run / "checkpoint.pt", weights_only=True)["policy"]
+    state = checkpoint.read(run / "checkpoint.safetensors")["policy"]
     moments = state["optimiser"]["state"]
     return state["weights"] | {f"{i}.{name}": x for i, s in moments.items() for name, x in s.items()}
 

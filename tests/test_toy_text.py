@@ -20,6 +20,7 @@ import torch
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.questions.world import synthetic
+from mempo_trainers import checkpoint
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.tiny_lm import Shape, TinyLM
 from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS
@@ -65,7 +66,7 @@ def assert_same(one: Path, other: Path) -> None:
     """Equal metrics, checkpoints and results, of the warm start and of the run."""
     for here, there in ((one, other), (one / WARM, other / WARM)):
         assert metrics(here) == metrics(there)
-        states = (torch.load(run / CHECKPOINT, weights_only=True)["policy"] for run in (here, there))
+        states = (checkpoint.read(run / CHECKPOINT)["policy"] for run in (here, there))
         assert_equal(*states)
     for name in ("model.safetensors", "tokenizer.json", "shape.json"):
         assert (one / WARM / POLICY / name).read_bytes() == (other / WARM / POLICY / name).read_bytes()
@@ -129,8 +130,8 @@ def test_training_goes_on_from_the_warm_start(whole: Path) -> None:
     task, config, policy = restore(whole)
     assert (task, config) == (SMALL, LEARN)
     warm = started(task, config, whole)
-    checkpoint = torch.load(whole / WARM / CHECKPOINT, weights_only=True)["policy"]
-    assert_equal(warm.state_dict()["model"], checkpoint["model"])
+    saved = checkpoint.read(whole / WARM / CHECKPOINT)["policy"]
+    assert_equal(warm.state_dict()["model"], saved["model"])
     assert any(
         not torch.equal(weight, warm.model.state_dict()[name])
         for name, weight in policy.model.state_dict().items()

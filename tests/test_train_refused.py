@@ -12,6 +12,7 @@ import torch
 
 from mempo_env.cli import main
 from mempo_env.errors import ResultsError
+from mempo_trainers import checkpoint
 from mempo_trainers.config import Config
 from mempo_trainers.run import CHECKPOINT, METRICS, SETTINGS, Run
 from mempo_trainers.toy import Toy, restore
@@ -161,7 +162,7 @@ def test_metrics_without_settings_are_refused(
     assert f"holds {METRICS} without {SETTINGS}" in refused(run, capsys)
 
 
-def no_zip(run: Path) -> None:
+def no_tensors(run: Path) -> None:
     (run / CHECKPOINT).write_bytes(b"no checkpoint")
 
 
@@ -183,8 +184,8 @@ def flipped(run: Path) -> None:
 
 
 def changed(run: Path, **parts: object) -> None:
-    state = torch.load(run / CHECKPOINT, weights_only=True)
-    torch.save({**state, **parts}, run / CHECKPOINT)
+    state = checkpoint.read(run / CHECKPOINT)
+    checkpoint.write(run / CHECKPOINT, {**state, **parts})
 
 
 def of_another_policy(run: Path) -> None:
@@ -200,25 +201,25 @@ def of_another_run(run: Path) -> None:
 
 def of_nobody_knows_what(run: Path) -> None:
     """As checkpoints were before they told their settings."""
-    state = torch.load(run / CHECKPOINT, weights_only=True)
+    state = checkpoint.read(run / CHECKPOINT)
     del state["settings"]
-    torch.save(state, run / CHECKPOINT)
+    checkpoint.write(run / CHECKPOINT, state)
 
 
 def no_numbers(run: Path) -> None:
-    policy = torch.load(run / CHECKPOINT, weights_only=True)["policy"]
+    policy = checkpoint.read(run / CHECKPOINT)["policy"]
     policy["heads"]["keep.hidden.weight"][0, 0] = torch.nan
     changed(run, policy=policy)
 
 
 def no_moments(run: Path) -> None:
-    policy = torch.load(run / CHECKPOINT, weights_only=True)["policy"]
+    policy = checkpoint.read(run / CHECKPOINT)["policy"]
     policy["optimizer"]["state"][0]["exp_avg"].fill_(torch.inf)
     changed(run, policy=policy)
 
 
 def without_policy(run: Path) -> None:
-    torch.save({"format": 1, "step": 5}, run / CHECKPOINT)
+    checkpoint.write(run / CHECKPOINT, {"format": 1, "step": 5})
 
 
 def no_number(run: Path) -> None:
@@ -235,7 +236,7 @@ def code(run: Path) -> None:
 
 
 DAMAGES = (
-    *(no_zip, nothing, truncated, flipped, of_another_policy, of_another_run, of_nobody_knows_what),
+    *(no_tensors, nothing, truncated, flipped, of_another_policy, of_another_run, of_nobody_knows_what),
     *(no_numbers, no_moments, without_policy, no_number, code),
 )
 

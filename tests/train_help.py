@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
+from mempo_trainers import checkpoint
 from mempo_trainers.config import Config
 from mempo_trainers.grpo import grpo
 from mempo_trainers.play import rollouts
@@ -108,7 +109,7 @@ def copied(run: Path, folder: Path) -> Path:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    state = torch.load(out / CHECKPOINT, weights_only=True)["policy"]
+    state = checkpoint.read(out / CHECKPOINT)["policy"]
     adam = state["optimizer"]["state"]
     return {**state["heads"], **{f"{i}.{name}": adam[i][name] for i in adam for name in adam[i]}}
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
 
 import msgspec
 import torch
@@ -19,14 +18,14 @@ import torch
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
-from mempo_trainers import board
+from mempo_trainers import board, checkpoint
 from mempo_trainers.policies.base import Policy
 
-SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.pt"
+SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.safetensors"
 RESULT = "result.json"
 """What the trained policy does on questions it has never seen; written by who trains it."""
 
-FORMAT = 2
+FORMAT = 3
 
 END = "config.steps"
 """The setting that says where a run ends."""
@@ -129,7 +128,6 @@ class Run:
 
     def _save(self, policy: Policy, step: int) -> None:
         os.fsync(self._metrics.fileno())
-        buffer = io.BytesIO()
         state = {
             "format": FORMAT,
             "step": step,
@@ -138,9 +136,7 @@ class Run:
             "rows": digest(*read_rows(self.folder, whole=True)),
             "policy": policy.state_dict(),
         }
-        torch.save(state, buffer)
-        with atomic_file(self.folder / CHECKPOINT) as file:
-            file.write(buffer.getbuffer())
+        checkpoint.write(self.folder / CHECKPOINT, state)
 
     def _resume(self, policy: Policy) -> int:
         """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""
@@ -154,7 +150,7 @@ class Run:
 
     def _check(self, rows: list[bytes], done: int) -> None:
         """Refuse rows that are not those from which the checkpoint came."""
-        state = torch.load(self.folder / CHECKPOINT, weights_only=True)
+        state = checkpoint.read(self.folder / CHECKPOINT)
         if len(rows) < done or digest(*rows) != state.get("rows"):
             raise ResultsError(
                 f"{self.folder / METRICS}: wanted the rows of {done} steps as they were written, found "
@@ -194,12 +190,9 @@ def _checkpoint(folder: Path, start: Path | None) -> tuple[Any, int]:
     """The state of the policy and the number of its step; a ResultsError where they are not of the run."""
     file = folder / CHECKPOINT
     try:
-        with ZipFile(file) as parts:
-            if part := parts.testzip():
-                raise BadZipFile(f"{part} is damaged")
-        state = torch.load(file, weights_only=True)
+        state = checkpoint.read(file)
         weights, step, made = state["policy"], int(state["step"]), dict(state["settings"])
-    except Exception as error:  # torch raises of many kinds for what is no checkpoint
+    except (ValueError, KeyError, TypeError) as error:  # no checkpoint, or one without these parts
         raise _refused(file, _told(error)) from None
     if told := differences(made, endless(read_settings(folder))):
         raise _refused(file, f"one of another run, or {SETTINGS} was edited (there / in {SETTINGS}: {told})")

@@ -81,7 +81,7 @@ def train(out: Path, *, objectives: int = 1, steps: int = 32, seed: int = 0) -> 
 
     Args:
         out: Folder of the run: settings.json, metrics.jsonl (a row a step: the rollouts that ended in it, the
-            mean of their success, reward and rounds, seconds), checkpoint.pt, result.json.
+            mean of their success, reward and rounds, seconds), checkpoint.safetensors, result.json.
         objectives: Questions in an episode.
         steps: Updates.
         seed: Of everything drawn at random.
