@@ -51,6 +51,16 @@ def plain_responses(texts: Sequence[Ids]) -> Responses:
     return Responses(tokens_BK, roles_BK, np.zeros(tokens_BK.shape, np.float32))
 
 
+def buckets(lengths: Sequence[int] | Ids, most: int) -> list[Ids]:
+    """Split rows, shortest first, so that rows times longest is at most `most` (or one row)."""
+    parts: list[list[int]] = []
+    for row in np.argsort(lengths, kind="stable").tolist():
+        if not parts or lengths[row] * (len(parts[-1]) + 1) > most:
+            parts.append([])
+        parts[-1].append(row)
+    return [np.array(part, np.int64) for part in parts]
+
+
 def token_roles(starts: Sequence[int], action: Action) -> list[int]:
     """The role of each token: that of the span which holds its first character.
 

@@ -22,7 +22,7 @@ from mempo_trainers.policies.base import Responses
 from mempo_trainers.policies.tiny_lm.model import Cache, Shape, Transformer
 from mempo_trainers.policies.tiny_lm.sample import write
 from mempo_trainers.policies.tiny_lm.tokenizer import EOS, PAD, Tokenizer
-from mempo_trainers.tokens import Ids, Ragged, plain_responses, token_roles
+from mempo_trainers.tokens import Ids, Ragged, buckets, plain_responses, token_roles
 
 BATCH_TOKENS = 8_192
 """Tokens, padding included, that one pass of the network takes."""
@@ -214,16 +214,6 @@ class TinyLM:
                 places,
                 cache,
             )
-
-
-def buckets(lengths: Sequence[int] | Ids, most: int) -> list[Ids]:
-    """Split rows, shortest first, so that rows times longest is at most `most` (or one row)."""
-    parts: list[list[int]] = []
-    for row in np.argsort(lengths, kind="stable").tolist():
-        if not parts or lengths[row] * (len(parts[-1]) + 1) > most:
-            parts.append([])
-        parts[-1].append(row)
-    return [np.array(part, np.int64) for part in parts]
 
 
 def _padded(texts: Sequence[Ids]) -> tuple[Tensor, Tensor]:
