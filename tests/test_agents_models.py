@@ -267,3 +267,21 @@ def test_a_wrong_model_is_one_line_and_leaves_nothing(
     assert main(command) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_episodes_of_one_question_draw_by_their_seeds() -> None:
+    """So a group's rollouts differ; what an episode draws does not depend on those beside it."""
+    asked: dict[int, list[int]] = {}
+
+    class Watched(Counting):
+        def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
+            for prompt in prompts:
+                asked.setdefault(len(prompts), []).append(prompt.draw)
+            return [Call(output="<search> x </search>") for _ in prompts]
+
+    agent = ModelAgent(name="a", play=_twice, model=Watched(), env_kwargs={})
+    kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever(), "max_rounds": 2}
+    for size in (3, 1):
+        assert len(list(episodes(agent, ["q0"] * 3, env_kwargs=kwargs, num_envs=size, seed=40))) == 3
+    assert asked[3] == [40, 41, 42] * 4  # two rounds of two calls
+    assert asked[1] == [40] * 4 + [41] * 4 + [42] * 4

@@ -127,6 +127,19 @@ def test_a_seed_draws_the_same_again_and_another_one_something_else(wild: Path) 
     assert len({call.output_ids for call in first}) == len(TEXTS)
 
 
+def test_equal_prompts_get_texts_of_their_own_where_their_draws_differ(wild: Path) -> None:
+    """As the rollouts of one question need them; at temperature 0 there is nothing to draw."""
+    group = [msgspec.structs.replace(prompt("a"), draw=draw) for draw in range(8)]
+    model = opened(wild, temperature=1.0, seed=5)
+    drawn, backwards = (model.generate(group), model.generate(group[::-1])[::-1])
+    assert all(isinstance(one, Call) for one in drawn)
+    ids = [one.output_ids for one in drawn if isinstance(one, Call)]
+    assert len(set(ids)) == 8
+    assert ids == [one.output_ids for one in backwards if isinstance(one, Call)]
+    assert ids[0] == answers(model, ["a"])[0].output_ids
+    assert len({one.output_ids for one in opened(wild).generate(group) if isinstance(one, Call)}) == 1
+
+
 def test_the_token_of_padding_does_not_matter(taught: Path, tmp_path: Path) -> None:
     """pad == eos == 2, as in SmolLM2: the end that was written is kept; with another pad all is the same."""
     folder = tmp_path / "taught"

@@ -332,3 +332,15 @@ def test_a_prompt_without_segments_or_stop_is_fine(folder: Path) -> None:
         (call,) = SGLang(model=str(folder), url=server.url).generate([Prompt(prompt("one").messages)])
     assert isinstance(call, Call) and call.output == "x"
     assert json.loads(server.requests[0].partition(b"\r\n\r\n")[2])["sampling_params"]["stop"] == []
+
+
+def test_each_draw_of_a_prompt_has_a_seed_of_its_own(folder: Path) -> None:
+    with serving(ok(generated("x"))) as server:
+        model = SGLang(model=str(folder), url=server.url, concurrency=1, sampling=Sampling(seed=11))
+        model.generate([msgspec.structs.replace(prompt("one"), draw=draw) for draw in (0, 1, 2, 1)])
+    seeds = [
+        json.loads(request.partition(b"\r\n\r\n")[2])["sampling_params"]["sampling_seed"]
+        for request in server.requests
+    ]
+    assert seeds[0] == 11 and seeds[1] == seeds[3] and len(set(seeds)) == 3
+    assert all(0 <= seed < 2**31 for seed in seeds)

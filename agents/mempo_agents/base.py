@@ -16,10 +16,12 @@ class Context(Struct, frozen=True):
     Attributes:
         segments: The visible segments, in order: `info["segments"]`.
         question_id: Which question it is; tells nothing about the answer.
+        seed: The episode's, from which all its draws come: equal contexts of two episodes differ in it.
     """
 
     segments: tuple[Segment, ...]
     question_id: str
+    seed: int = 0
 
     @property
     def prompt(self) -> str:

@@ -81,7 +81,7 @@ def _start(
     for i, index in started:
         mask[i], seeds[i], ids[i] = True, seed[index], question_ids[index]
     _, infos = envs.reset(seed=seeds, options={"reset_mask": mask, "question_id": ids})
-    return {i: Context(infos["segments"][i], infos["question_id"][i]) for i, _ in started}
+    return {i: Context(infos["segments"][i], infos["question_id"][i], seed[index]) for i, index in started}
 
 
 def _written(agent: Agent, contexts: tuple[Context, ...]) -> list[str | Exception]:
@@ -125,7 +125,7 @@ def _play(
     for i, action in enumerate(actions):
         if action is None:
             continue
-        contexts[i] = Context(infos["segments"][i], infos["question_id"][i])
+        contexts[i] = Context(infos["segments"][i], infos["question_id"][i], contexts[i].seed)
         if ended[i]:
             yield i, infos["episode"][i]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Message, Model, ModelError, Prompt
@@ -49,7 +50,8 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
 
         def go_on(i: int, answer: str | None) -> None:
             try:
-                waiting[i] = next(rounds[i]) if answer is None else rounds[i].send(answer)
+                asked = next(rounds[i]) if answer is None else rounds[i].send(answer)
+                waiting[i] = replace(asked, draw=contexts[i].seed)
             except StopIteration as end:
                 written[i] = completed(end.value, calls[i])
             except Exception as error:  # one episode's fault ends that episode alone
@@ -58,8 +60,8 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
         for i in range(len(rounds)):
             go_on(i, None)
         while waiting:
-            asked, waiting = waiting, {}
-            for i, answer in zip(asked, self.model.generate(list(asked.values())), strict=True):
+            prompts, waiting = waiting, {}
+            for i, answer in zip(prompts, self.model.generate(list(prompts.values())), strict=True):
                 if isinstance(answer, ModelError):
                     rounds[i].close()
                     written[i] = answer

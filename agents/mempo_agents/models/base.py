@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeAlias
 
 from msgspec import Meta, Struct
 
 from mempo_env.errors import MempoError
+from mempo_env.files import digest
 from mempo_env.settings import Count, Settings, Share, Whole
 from mempo_env.types import Call, Segment
 
@@ -28,11 +30,13 @@ class Prompt(Struct, frozen=True):
         messages: The chat, at least one message.
         segments: The segments that it was composed of, for the record.
         stop: Texts after which the model stops; the one that ended it is part of what comes back.
+        draw: Which of many draws it is: equal prompts of one seed get different texts where it differs.
     """
 
     messages: tuple[Message, ...]
     segments: tuple[Segment, ...] = ()
     stop: tuple[str, ...] = ()
+    draw: int = 0
 
     @property
     def text(self) -> str:
@@ -47,13 +51,21 @@ class Sampling(Settings, frozen=True):
         temperature: 0 takes the likeliest token.
         top_p: Smallest probability mass that tokens are drawn from.
         max_tokens: Tokens of one call at most.
-        seed: Of what is drawn; the same prompt and seed give the same text where the back end can promise it.
+        seed: Of what is drawn; the same prompt, draw and seed give the same text where the back end can
+            promise it.
     """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
     top_p: Share = 1.0
     max_tokens: Count = 1024
     seed: Whole = 0
+
+
+def seed_of(sampling: Sampling, prompt: Prompt) -> int:
+    """The seed of a prompt's draws: that of the sampling, and another one for each `draw` but 0."""
+    if not prompt.draw:
+        return sampling.seed
+    return int(digest(str(sampling.seed), str(prompt.draw)), 16) % 2**31
 
 
 class ModelError(MempoError):
@@ -89,4 +101,27 @@ class Model(Protocol):
 
     def generate(self, prompts: Sequence[Prompt]) -> Sequence[Call | ModelError]:
         """Answer each prompt, in order; a call that failed is its error, and the others are answered."""
+        ...
+
+
+class Engine(Model, Protocol):
+    """A model that a trainer can use: exact ids, log-probabilities of given ids, and weights that change."""
+
+    def score(
+        self, asked: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> Sequence[tuple[float, ...] | ModelError]:
+        """Log-probabilities (nats, at temperature 1, over all tokens) of the second ids after the first.
+
+        In order, one number for each of the second ids, of which there may be none; the first are at least
+        one. What does not fit the model's window is a ModelOverflow, any other call that failed its error.
+        """
+        ...
+
+    def update_weights(self, folder: Path) -> None:
+        """Take the weights that lie in a folder of a Hugging Face model of the same shape, all or none.
+
+        Raises:
+            ConfigError: if there are none, or others than the model's.
+            ModelError: if a server does not take them, after its bounded tries.
+        """
         ...

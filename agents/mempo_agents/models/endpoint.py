@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mempo_agents.models.base import ModelError, Prompt, Sampling
+from mempo_agents.models.base import ModelError, Prompt, Sampling, seed_of
 from mempo_agents.models.chat import until
 from mempo_agents.models.server import Fault, Server, ask, refusal
 from mempo_env.errors import ConfigError
@@ -87,7 +87,7 @@ def _body(endpoint: Endpoint, prompt: Prompt) -> bytes:
         "max_tokens": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "seed": sampling.seed,
+        "seed": seed_of(sampling, prompt),
         "stream": False,
     }
     if stop:

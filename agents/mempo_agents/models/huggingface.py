@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from mempo_agents.models.base import ModelError, ModelOverflow, Prompt, Sampling
+from mempo_agents.models.base import ModelError, ModelOverflow, Prompt, Sampling, seed_of
 from mempo_agents.models.chat import (
     Tokenizer,
     decode,
@@ -101,7 +101,8 @@ class HuggingFace(Settings, frozen=True, kw_only=True):
         for start in range(0, len(order), self.batch):
             rows = order[start : start + self.batch]
             stops = [prompts[i].stop for i in rows]
-            sampled = sample(self.loaded, [asked[i] for i in rows], stops, self.sampling)
+            seeds = [seed_of(self.sampling, prompts[i]) for i in rows]
+            sampled = sample(self.loaded, [asked[i] for i in rows], stops, seeds, self.sampling)
             for i, one in zip(rows, sampled, strict=True):
                 found[i] = _call(self.loaded.tokenizer, prompts[i], asked[i], one)
         return [found[i] for i in range(len(prompts))]
@@ -210,7 +211,11 @@ class _Row(Struct):
 
 
 def sample(
-    model: Loaded, prompts: Sequence[Sequence[int]], stops: Sequence[Sequence[str]], sampling: Sampling
+    model: Loaded,
+    prompts: Sequence[Sequence[int]],
+    stops: Sequence[Sequence[str]],
+    seeds: Sequence[int],
+    sampling: Sampling,
 ) -> list[Sampled]:
     """Continue prompts, all at once; a row that is over leaves the batch.
 
@@ -218,12 +223,13 @@ def sample(
         model: Who continues them.
         prompts: Their ids, at least one prompt and none empty, each with room in the window.
         stops: For each, the texts after which it ends.
+        seeds: For each, that of its draws.
         sampling: How to draw.
     """
     from transformers import DynamicCache
 
     network, device = model.network, model.network.device
-    rows = [_row(prompt, stop, sampling) for prompt, stop in zip(prompts, stops, strict=True)]
+    rows = [_row(*one, sampling) for one in zip(prompts, stops, seeds, strict=True)]
     going, cache = list(rows), DynamicCache(config=network.config)
     kept_as = "cache" if "cache" in signature(network.forward).parameters else "past_key_values"
     new_BT, mask_BT = (part.to(device) for part in _padded(prompts))
@@ -252,9 +258,9 @@ def sample(
     return [Sampled(tuple(row.ids), tuple(row.logprobs), row.finish_reason) for row in rows]
 
 
-def _row(prompt: Sequence[int], stop: Sequence[str], sampling: Sampling) -> _Row:
-    seed = digest(str(sampling.seed), np.asarray(prompt, np.int64).tobytes())
-    draws = np.random.default_rng(int(seed, 16)).random(sampling.max_tokens)
+def _row(prompt: Sequence[int], stop: Sequence[str], seed: int, sampling: Sampling) -> _Row:
+    mixed = digest(str(seed), np.asarray(prompt, np.int64).tobytes())
+    draws = np.random.default_rng(int(mixed, 16)).random(sampling.max_tokens)
     return _Row(tuple(one for one in stop if one), draws)
 
 

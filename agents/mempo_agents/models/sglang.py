@@ -10,7 +10,7 @@ import httpx
 import msgspec
 from msgspec import Meta, Struct
 
-from mempo_agents.models.base import ModelError, ModelTimeout, Prompt, Sampling
+from mempo_agents.models.base import ModelError, ModelTimeout, Prompt, Sampling, seed_of
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
 from mempo_agents.models.server import Fault, Server, ask, refusal
 from mempo_env.errors import ConfigError
@@ -63,7 +63,7 @@ class SGLang(Server, frozen=True, kw_only=True):
                 asked[i] = encode(tokenizer, prompt)
             except ModelError as error:
                 found[i] = error
-        bodies = [_body(ids, prompts[i].stop, self.sampling) for i, ids in asked.items()]
+        bodies = [_body(ids, prompts[i], self.sampling) for i, ids in asked.items()]
         for i, answer in zip(asked, ask(self, "/generate", bodies, read_generated), strict=True):
             if isinstance(answer, ModelError):
                 found[i] = answer
@@ -118,13 +118,13 @@ def wait_until_ready(server: SGLang, seconds: float = 300.0) -> None:
     )
 
 
-def _body(ids: Sequence[int], stop: Sequence[str], sampling: Sampling) -> bytes:
+def _body(ids: Sequence[int], prompt: Prompt, sampling: Sampling) -> bytes:
     asked = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_new_tokens": sampling.max_tokens,
-        "sampling_seed": sampling.seed,
-        "stop": [text for text in stop if text],
+        "sampling_seed": seed_of(sampling, prompt),
+        "stop": [text for text in prompt.stop if text],
     }
     return msgspec.json.encode(
         {"input_ids": ids, "sampling_params": asked, "return_logprob": True, "stream": False}
