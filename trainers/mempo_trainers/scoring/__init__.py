@@ -1,0 +1,1 @@
+"""Log-probs of answers under a language model of transformers; nothing is generated."""
