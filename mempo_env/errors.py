@@ -45,6 +45,10 @@ class RetrieverError(MempoError):
     """A retriever that still failed after its bounded retries."""
 
 
+class RolloutError(MempoError):
+    """Every rollout of a training step failed by no fault of the policy: a server is down, most likely."""
+
+
 class ResultsError(MempoError):
     """A results file that is truncated, edited or of another run."""
 

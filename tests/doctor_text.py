@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 import mempo_env
-from mempo_env.types import FinishReason, Question
+from mempo_env.types import FinishReason, Question, Segment
 from mempo_trainers.config import Config
 from mempo_trainers.credit.data import THINK
 from mempo_trainers.grpo import grpo
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run
-from mempo_trainers.text import drawing
+from mempo_trainers.text import drawing, players
 
 Script = Callable[[str, int], str]
 """What to write from a prompt and the number of updates so far."""
@@ -37,6 +37,9 @@ class Letters:
 
     def starts(self, ids: Sequence[int]) -> Sequence[int]:
         return range(len(ids))
+
+    def prompt(self, segments: Sequence[Segment]) -> Sequence[int]:
+        return self.encode("".join(f"{segment.text}\n" for segment in segments))
 
 
 class Scripted:
@@ -99,7 +102,7 @@ def train_text(out: Path, script: Script, steps: int, credit: str = "mempo") -> 
     policy = Scripted(script)
     ids = [question.id for question in some_questions()]
     with Run(out, {"config": {"kl": 0.0}}) as run:
-        grpo(policy, drawing(policy, ids, {"split": "train"}, 2, 0), config, run)
+        grpo(policy, drawing(players(policy), policy.tokenizer, ids, {"split": "train"}, 2, 0), config, run)
 
 
 def some_questions() -> Sequence[Question]:

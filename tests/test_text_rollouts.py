@@ -10,20 +10,22 @@ import pytest
 import torch
 
 from mempo_agents.table import make_agent
-from mempo_env.errors import ConfigError, RetrieverError
+from mempo_env.errors import ConfigError, RetrieverError, RolloutError
 from mempo_env.rewards import RewardConfig
 from mempo_trainers import credit
 from mempo_trainers.batching import join, split_groups
 from mempo_trainers.config import Config
 from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
+from mempo_trainers.episodes import from_episodes
 from mempo_trainers.grpo import grpo
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run
 from mempo_trainers.scores import needed, scored
 from mempo_trainers.sft import SftConfig, sft, shown, tokenised
-from mempo_trainers.text import drawing, from_episodes, play, rollouts
+from mempo_trainers.text import Player, drawing, play, players, rollouts
 from mempo_trainers.tokens import Ragged, View
+from small import TitleRetriever
 from tiny_lm_help import ENV, QUESTIONS, TOKENIZER, Told, sharp, tiny
 
 FIRST = "<mem> Aldo Verne </mem><think>first marker</think><search> Aldo Verne </search>"
@@ -42,8 +44,13 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+def told(write: Any) -> Player:
+    """An agent that writes what it is told."""
+    return Player(Told(write), generator())  # type: ignore[arg-type]
+
+
 def played(write: Any, ids: list[str], **kwargs: Any) -> Rollouts:
-    return rollouts(Told(write), ids, {**ENV, **kwargs}, generator(), seed=0)  # type: ignore[arg-type]
+    return rollouts(told(write), TOKENIZER, ids, {**ENV, **kwargs}, seed=0)
 
 
 def texts(rolled: Rollouts) -> list[tuple[str, str]]:
@@ -175,17 +182,55 @@ def test_equal_observations_are_one_state_whatever_the_hint_says() -> None:
     assert first != second == third
 
 
-def test_a_failed_retriever_masks_its_rollout() -> None:
-    class Broken:
-        fingerprint = "broken"
+class Broken(TitleRetriever):
+    """Out of order for its first calls."""
 
-        def search(self, queries: Any, k: int) -> Any:
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.broken = calls
+
+    def search(self, queries: Any, k: int) -> Any:
+        self.broken -= 1
+        if self.broken >= 0:
             raise RetrieverError("out of order")
+        return super().search(queries, k)
 
-    rolled = played(right, ["q0", "q1"], retriever=Broken())
-    assert rolled.data.masked_N.tolist() == [True, True]
+
+def test_an_episode_that_failed_by_no_fault_of_the_policy_is_masked_or_played_again() -> None:
+    def calls(spare: int) -> Rollouts:
+        player = told(right)
+        return rollouts(player, TOKENIZER, ["q0", "q1"], {**ENV, "retriever": Broken(1)}, 0, spare)
+
+    one = calls(spare=1)
+    assert one.data.masked_N.tolist() == [False, True] and one.extra["failed"] == 2
+    assert not one.data.mask_BK[one.data.rollout_B == 1].any() and one.extra["em"] == 1
+    both = calls(spare=3)
+    assert both.data.masked_N.tolist() == [False, False] and both.extra["failed"] == 2
+
+
+def test_a_step_without_any_rollout_ends_by_saying_why() -> None:
+    with pytest.raises(RolloutError, match=r"2 that all failed .* retriever_error: out of order"):
+        played(right, ["q0", "q1"], retriever=Broken(9))
+
+
+def test_where_all_are_masked_nothing_is_measured() -> None:
+    masked = [
+        msgspec.structs.replace(episode, mask_episode=True)
+        for episode in play(told(right), ["q0", "q1"], ENV, seed=0)
+    ]
+    rolled = from_episodes(masked, TOKENIZER)
     assert np.isnan([rolled.extra[name] for name in ("em", "rounds", "recall", "output_tokens")]).all()
     assert not rolled.data.mask_BK.any()
+
+
+def test_a_text_without_ids_is_no_rollout() -> None:
+    class Plain(Player):
+        def act(self, contexts: Any) -> Any:
+            return [str(text) for text in super().act(contexts)]
+
+    plain = Plain(Told(right), generator())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="round 1: wanted exact token ids"):
+        rollouts(plain, TOKENIZER, ["q0"], ENV, 0)
 
 
 def test_a_policy_that_fails_is_no_rollout() -> None:
@@ -197,15 +242,14 @@ def test_a_policy_that_fails_is_no_rollout() -> None:
 
 
 def test_what_is_measured_is_of_episodes_that_are_not_masked() -> None:
-    episodes = play(Told(right), ["q0", "q1"], ENV, generator(), seed=0)  # type: ignore[arg-type]
+    episodes = play(told(right), ["q0", "q1"], ENV, seed=0)
     masked = [episodes[0], msgspec.structs.replace(episodes[1], mask_episode=True)]
     alone, both = (from_episodes(some, TOKENIZER).extra for some in (episodes[:1], masked))
     assert both == alone != from_episodes(episodes, TOKENIZER).extra
 
 
 def test_frozen_episodes_give_the_same_rollouts() -> None:
-    policy = Told(right)
-    episodes = play(policy, ["q0", "q1"], ENV, generator(), 0)  # type: ignore[arg-type]
+    episodes = play(told(right), ["q0", "q1"], ENV, 0)
     a, b = from_episodes(episodes, TOKENIZER), played(right, ["q0", "q1"])
     assert texts(a) == texts(b)
     np.testing.assert_array_equal(a.data.roles_BK, b.data.roles_BK)
@@ -220,7 +264,7 @@ def test_groups_are_taken_apart_and_put_together() -> None:
 
 def test_draws_are_the_same_whenever_they_are_asked_for() -> None:
     policy = sharp(max_new=12)
-    draw = drawing(policy, [f"q{i}" for i in range(20)], ENV, group=3, seed=4)
+    draw = drawing(players(policy), TOKENIZER, [f"q{i}" for i in range(20)], ENV, group=3, seed=4)
     first, other, again = draw(7, 0, 2), draw(8, 0, 2), draw(7, 0, 2)
     assert first.data.question_N.tolist() == [0, 0, 0, 1, 1, 1]
     assert texts(first) == texts(again) != texts(other)
@@ -240,11 +284,11 @@ def test_a_draw_asks_nothing_twice_and_is_as_ever_where_it_would_not(
     """Also where all there is must be asked; chance behind the draw is as ever, whatever was drawn."""
     ids, asked = POOLS[pool], list[tuple[list[str], int, int]]()
 
-    def noted(policy: Any, ids: list[str], env: Any, generator: torch.Generator, seed: int) -> None:
-        asked.append((ids, generator.initial_seed(), seed))
+    def noted(player: Player, _: Any, ids: list[str], env: Any, seed: int, spare: int) -> None:
+        asked.append((ids, player.generator.initial_seed(), seed))
 
     monkeypatch.setattr("mempo_trainers.text.rollouts", noted)
-    draw, repeated = drawing(sharp(), ids, ENV, group=2, seed=4), 0
+    draw, repeated = drawing(players(sharp()), TOKENIZER, ids, ENV, group=2, seed=4), 0
     for step in range(40):
         chance = np.random.default_rng([4, step, 0])
         plain = [ids[i] for i in chance.choice(len(ids), 3, replace=False)]
@@ -267,14 +311,16 @@ def test_a_draw_asks_nothing_twice_and_is_as_ever_where_it_would_not(
 
 
 def test_groups_are_as_large_as_they_were_drawn() -> None:
-    draw = drawing(sharp(max_new=12), ["q0", "q1", "q0", "q1", "q0", "q2"], ENV, group=3, seed=4)
+    draw = drawing(
+        players(sharp(max_new=12)), TOKENIZER, ["q0", "q1", "q0", "q1", "q0", "q2"], ENV, group=3, seed=4
+    )
     for step in range(4):
         assert draw(step, 0, 3).data.question_N.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_every_estimator_finds_what_it_needs() -> None:
     policy = sharp(max_new=12)
-    rolled = drawing(policy, ["q0", "q1"], ENV, group=2, seed=0)(1, 0, 2)
+    rolled = drawing(players(policy), TOKENIZER, ["q0", "q1"], ENV, group=2, seed=0)(1, 0, 2)
     for name in ("mempo", "grpo", "spread", "igpo", "turn_level", "gigpo"):
         got = credit.make(name)(scored(policy, rolled, needed(name, {})).data)
         assert np.isfinite(got.advantages_BK).all()
@@ -295,7 +341,7 @@ def test_a_better_memory_scores_higher(tmp_path: Any) -> None:
         for line in (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines()
     ]
     assert losses[-1] < 0.05 * losses[0]
-    rolled = rollouts(policy, ids * 8, ENV, generator(), seed=0)
+    rolled = rollouts(Player(policy, generator()), TOKENIZER, ids * 8, ENV, seed=0)
     assert rolled.success_N.mean() >= 0.5
     written = {text for _, text in pairs}
     assert np.mean([text in written for _, text in texts(rolled)]) > 0.7  # the expert's own words
@@ -380,7 +426,7 @@ def test_the_loops_train_it_and_go_on_bit_for_bit(tmp_path: Any, algo: str, cred
 
     def train(folder: str, steps: int) -> tuple[torch.Tensor, list[dict[str, Any]]]:
         policy = sharp(max_new=12, learning_rate=1e-3)
-        draw = drawing(policy, ["q0", "q1", "q2"], ENV, config.rollouts, config.seed)
+        draw = drawing(players(policy), TOKENIZER, ["q0", "q1", "q2"], ENV, config.rollouts, config.seed)
         with Run(tmp_path / folder, {}) as run:
             {"grpo": grpo, "ppo": ppo}[algo](policy, draw, config, _Until(run, steps))  # type: ignore[arg-type]
         lines = (tmp_path / folder / "metrics.jsonl").read_bytes().splitlines()

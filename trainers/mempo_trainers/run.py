@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 import torch
 
-from mempo_env.errors import ResultsError
+from mempo_env.errors import ResultsError, RolloutError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
 from mempo_trainers import board, checkpoint
+from mempo_trainers.interrupt import held
 from mempo_trainers.policies.base import Policy
 
 SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.safetensors"
@@ -26,6 +27,9 @@ RESULT = "result.json"
 """What the trained policy does on questions it has never seen; written by who trains it."""
 
 FORMAT = 3
+
+TOLD = ("loss", "reward", "em", "kl", "tokens_per_second")
+"""The metrics that the line of progress shows."""
 
 END = "config.steps"
 """The setting that says where a run ends."""
@@ -49,6 +53,9 @@ class Run:
 
     Where no step was ever finished, other settings begin it anew.
 
+    Ctrl-C lets the step end, and saves; a second one leaves at once. A step without any rollout ends the run
+    when the steps before it are saved.
+
     Raises:
         ResultsError: if another process writes to the run, or it was begun with other settings, or from
             another policy, or has done more steps, or what is there cannot be read.
@@ -67,8 +74,12 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._use.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        try:
+            if isinstance(error, RolloutError) and self._unsaved is not None:
+                self._save(*self._unsaved)
+        finally:
+            self._use.close()
 
     def _open(self, settings: bytes, tensorboard: bool) -> None:
         try:
@@ -92,26 +103,33 @@ class Run:
                 out.write(settings)
         self._events = board.event_file(self.folder / "tensorboard") if tensorboard else None
         self._late: OSError | None = None
+        self._unsaved: tuple[Policy, int] | None = None
+        self._told = ""
 
     def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
         """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
         done, self._began = self._resume(policy), _content(self._from)
         if 0 < done < total:
             print(f"{self.folder}: goes on from step {done:,} to {total:,}", file=sys.stderr)  # noqa: T201
-        with progress(label, total, done, unit="steps") as advance:
+        saying = "interrupted: this step ends, and is saved; interrupt once more to leave at once"
+        with progress(label, total, done, unit="steps") as advance, held(saying) as interrupted:
             for step in range(done + 1, total + 1):
                 self._start = time.perf_counter()
                 yield step
-                if step % every == 0 or step == total or self._late is not None:
+                self._unsaved = policy, step
+                if step % every == 0 or step == total or self._late is not None or interrupted():
                     self._save(policy, step)
                 if self._late is not None:
                     raise self._late
-                advance(1)
+                advance(1, self._told)
+                if interrupted():
+                    raise KeyboardInterrupt
 
     def log(self, step: int, **metrics: float | int | str) -> None:
         """Append the row of a step; adds the seconds it took so far. What is not finite is null."""
         row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
         self._append(msgspec.json.encode(row) + b"\n")
+        self._told = ", ".join(f"{name} {row[name]:.3g}" for name in TOLD if name in row)
         if self._events is not None:
             try:
                 board.append(self._events, step, {**metrics, "seconds": row["seconds"]})
@@ -137,6 +155,7 @@ class Run:
             "policy": policy.state_dict(),
         }
         checkpoint.write(self.folder / CHECKPOINT, state)
+        self._unsaved = None
 
     def _resume(self, policy: Policy) -> int:
         """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""

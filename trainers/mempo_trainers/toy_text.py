@@ -29,7 +29,7 @@ from mempo_trainers.config import Config
 from mempo_trainers.policies.tiny_lm import Shape, TinyLM, learn
 from mempo_trainers.run import SETTINGS, Run, load, read_settings
 from mempo_trainers.sft import SftConfig, sft, shown, tokenised
-from mempo_trainers.text import check_enough, drawing, numbered, play
+from mempo_trainers.text import Player, check_enough, drawing, numbered, play, players
 from mempo_trainers.threads import one_thread
 from mempo_trainers.toy import LOOPS, conclude
 
@@ -162,7 +162,8 @@ def train(task: ToyText, config: Config, out: Path, board: bool = True) -> dict[
         warm_start(task, out / WARM)
         policy = started(task, config, out)
         warm = copy.deepcopy(policy)
-        draw = drawing(policy, pool, task.environment("train"), config.rollouts, config.seed)
+        environment = task.environment("train")
+        draw = drawing(players(policy), policy.tokenizer, pool, environment, config.rollouts, config.seed)
         LOOPS[config.algo](policy, draw, config, run)
         result = evaluate(task, policy, warm, config.seed)
         conclude(out, result)
@@ -181,8 +182,8 @@ def started(task: ToyText, config: Config, out: Path) -> TinyLM:
 
 def tested(task: ToyText, policy: TinyLM, seed: int) -> dict[str, Sequence[float]]:
     """EM, and whether all were right, of each episode of the test split, as the policy samples them."""
-    generator = torch.Generator().manual_seed(seed)
-    played = play(policy, task.asked("test"), task.environment("test"), generator, seed)
+    player = Player(policy, torch.Generator().manual_seed(seed))
+    played = play(player, task.asked("test"), task.environment("test"), seed)
     return {episode.question_id: (episode.score.em, episode.score.em_all) for episode in played}
 
 

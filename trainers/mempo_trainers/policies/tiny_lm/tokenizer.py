@@ -18,7 +18,7 @@ import msgspec
 
 from mempo_env.errors import DataError
 from mempo_env.files import BAD_JSON, atomic_file
-from mempo_env.types import storable
+from mempo_env.types import Segment, storable
 
 PAD, EOS = 0, 1
 TAGS = ("mem", "think", "search", "answer", "information")
@@ -100,6 +100,10 @@ class Tokenizer(msgspec.Struct, frozen=True, dict=True):
         if written.isascii():
             return places
         return [len(written[: at + 1].decode("utf-8", "replace")) - 1 for at in places]
+
+    def prompt(self, segments: Iterable[Segment]) -> tuple[int, ...]:
+        """The ids of a prompt of segments, a line each."""
+        return self.encode("".join(f"{segment.text}\n" for segment in segments))
 
     def count(self, text: str) -> int:
         """Number of tokens of a text, for the environment's `tokenizer=`."""

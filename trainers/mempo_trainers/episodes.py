@@ -1,0 +1,229 @@
+"""Rollouts read off frozen episodes: what was written, by which ids, and what is to be scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from mempo_env.errors import ConfigError
+from mempo_env.scoring import contains, normalise, normalised_answers
+from mempo_env.types import Call, Episode, Invalid, Round, Segment, StopReason
+from mempo_trainers.credit.data import NOT_GENERATED, THINK, Floats, Ints, Trajectories
+from mempo_trainers.policies.base import Responses, Rollouts
+from mempo_trainers.tokens import Ragged, View, token_roles
+
+
+class TextTokenizer(Protocol):
+    """From text to token ids and back."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """The ids of a text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids."""
+        ...
+
+    def starts(self, ids: Sequence[int]) -> Sequence[int]:
+        """In which character of the decoded text each id starts."""
+        ...
+
+    def prompt(self, segments: Sequence[Segment]) -> Sequence[int]:
+        """The ids of the prompt that shows these segments, up to where the policy writes."""
+        ...
+
+
+def from_episodes(played: Sequence[Episode], tokenizer: TextTokenizer) -> Rollouts:
+    """All that credit and loss need, read off episodes; nothing that was sampled is tokenised again.
+
+    Args:
+        played: Episodes whose calls carry exact token ids.
+        tokenizer: Of these ids, and for the texts that are scored, which nobody sampled.
+
+    Raises:
+        ConfigError: if a call has no ids or log-probs, in an episode that is not masked.
+    """
+    rounds = [(i, episode, round) for i, episode in enumerate(played) for round in episode.rounds]
+    calls = [
+        (r, call, round) for r, (_, episode, round) in enumerate(rounds) for call in _calls(episode, round)
+    ]
+    responses = _responses(calls, tokenizer)
+    outcome_N = np.array([episode.rewards.outcome for episode in played])
+    total_N = np.array([episode.rewards.total() for episode in played])
+    data = Trajectories(
+        question_N=numbers(episode.question_id for episode in played),
+        outcome_N=outcome_N,
+        shaping_N=total_N - outcome_N,
+        masked_N=np.array([episode.mask_episode for episode in played], bool),
+        rollout_R=np.array([i for i, _, _ in rounds], np.int64),
+        number_R=np.array([round.number for _, _, round in rounds], np.int64),
+        round_B=np.array([r for r, _, _ in calls], np.int64),
+        roles_BK=responses.roles_BK,
+        reward_R=np.array([round.reward.weighted.total() for _, _, round in rounds]),
+        found_R=np.concatenate([np.diff(_recall(e), prepend=0.0) * _facts(e) for e in played]),
+        recall_R=np.concatenate([_recall(e) for e in played]),
+        state_R=numbers((e.question_id, *_shown(e, r)) for _, e, r in rounds),
+        logprobs_BK=responses.logprobs_BK.astype(np.float64),
+    )
+    return Rollouts(
+        data=data,
+        contexts=Ragged(tuple(_array(call.prompt_ids) for _, call, _ in calls)),
+        responses=responses,
+        memory_views=_views(rounds, tokenizer, in_memory),
+        history_views=_views(rounds, tokenizer, before),
+        seen_views=_views(rounds, tokenizer, up_to),
+        prior_views=Ragged(tuple(_view(e, asked(e), tokenizer) for e in played)),
+        success_N=np.array([episode.score.em_all == 1 for episode in played]),
+        extra=_counted(played, calls, responses),
+    )
+
+
+def _calls(episode: Episode, round: Round) -> list[Call]:
+    """The calls of a round, with exact ids; of a masked episode those that have them."""
+    exact = [
+        call
+        for call in round.calls
+        if call.prompt_ids and call.output_ids and len(call.logprobs) == len(call.output_ids)
+    ]
+    if not episode.mask_episode and (not round.calls or len(exact) < len(round.calls)):
+        raise ConfigError(
+            f"{episode.question_id}, round {round.number}: wanted exact token ids and log-probs of each "
+            "call, got a text: train with a model that tells them (huggingface, sglang)"
+        )
+    return exact
+
+
+def _counted(
+    played: Sequence[Episode], calls: Sequence[tuple[int, Call, Round]], responses: Responses
+) -> dict[str, float]:
+    """The measures of episodes that are not masked; NaN where all of them are."""
+    live = [episode for episode in played if not episode.mask_episode]
+    if not live:
+        return dict.fromkeys(_extra(played, responses), np.nan)
+    rounds = {id(round) for episode in live for round in episode.rounds}
+    return _extra(live, responses.take(np.flatnonzero([id(round) in rounds for _, _, round in calls])))
+
+
+def _responses(calls: Sequence[tuple[int, Call, Round]], tokenizer: TextTokenizer) -> Responses:
+    """What was written, padded on the right. A call that did not write its round's text is thought."""
+    shape = len(calls), max((len(call.output_ids) for _, call, _ in calls), default=0)
+    tokens_BK, roles_BK = np.zeros(shape, np.int64), np.zeros(shape, np.int8)
+    logprobs_BK = np.zeros(shape, np.float32)
+    for row, (_, call, round) in enumerate(calls):
+        n = len(call.output_ids)
+        tokens_BK[row, :n], logprobs_BK[row, :n] = call.output_ids, call.logprobs
+        acted = call.output_ids == round.token_ids
+        roles_BK[row, :n] = token_roles(tokenizer.starts(call.output_ids), round.action) if acted else THINK
+    return Responses(tokens_BK, roles_BK, logprobs_BK)
+
+
+def numbers(things: Iterable[Hashable]) -> Ints:
+    """A number for each thing, equal for equal ones, in the order of their first appearance."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(thing, len(known)) for thing in things], np.int64)
+
+
+def _shown(episode: Episode, round: Round) -> tuple[str, ...]:
+    """What the policy saw, the hint left out."""
+    return tuple(s.text for s in map(episode.ledger.__getitem__, round.view) if s.kind != "hint")
+
+
+def _recall(episode: Episode) -> Floats:
+    """Share of the gold passages that had been shown after each round; 0 where none are known."""
+    return np.array([round.diagnostics.evidence_recall or 0.0 for round in episode.rounds])
+
+
+def _facts(episode: Episode) -> int:
+    return sum(len(question.evidence) for question in episode.questions)
+
+
+def _extra(played: Sequence[Episode], responses: Responses) -> dict[str, float]:
+    actions = [round.action for episode in played for round in episode.rounds]
+    last = [episode.tokens for episode in played]
+    later = [round for episode in played for round in episode.rounds if round.number > 1]
+    return {
+        "em": float(np.mean([episode.score.em for episode in played])),
+        "answered": float(np.mean([episode.stop_reason is StopReason.ANSWERED for episode in played])),
+        "rounds": len(actions) / len(played),
+        "recall": float(np.mean([_recall(episode)[-1] for episode in played if episode.rounds])),
+        "invalid": float(np.mean([isinstance(action, Invalid) for action in actions])),
+        "output_tokens": float((responses.roles_BK != NOT_GENERATED).sum(1).mean()),
+        "memory_length": float(np.mean([tokens.memory for tokens in last])),
+        "memory_empty": float(np.mean([not r.memory for r in later])) if later else 0.0,
+        "guessed": sum(map(guesses, played)) / len(played),
+    }
+
+
+def guesses(episode: Episode) -> int:
+    """How often a memory named a gold answer that neither the question nor any passage shown so far holds."""
+    count = 0
+    seen = held = tuple[bool | None, ...]([False] * len(episode.questions))
+    for round in episode.rounds:
+        now = round.diagnostics.answer_in_memory
+        for question, *flags in zip(episode.questions, now, held, seen, strict=True):
+            if flags == [True, False, False]:
+                asked = normalise(question.text)
+                count += not any(contains(asked, z) for z in normalised_answers(question.answers))
+        seen, held = round.diagnostics.answer_in_retrieved, now
+    return count
+
+
+# --- What is scored ----------------------------------------------------------------------------------------
+
+
+def asked(episode: Episode, round: Round | None = None) -> tuple[Segment, ...]:
+    """System and question."""
+    return tuple(segment for segment in episode.ledger if segment.kind in ("system", "question"))
+
+
+def in_memory(episode: Episode, round: Round) -> tuple[Segment, ...]:
+    """System, question, and the memory in force after a round, as the policy wrote it and would see it.
+
+    Of a memory bank these are the texts of its active entries, whether a prompt has shown them or not.
+    """
+    written = [s for s in episode.ledger if s.kind == "mem" and s.round <= round.number]
+    if not written and round.memory:
+        written = [Segment("mem", round.number, f"<mem>\n{round.memory}\n</mem>", 0)]
+    return (*asked(episode), *written[-1:])
+
+
+def before(episode: Episode, round: Round) -> tuple[Segment, ...]:
+    """All that came before a round, untruncated, the hints left out."""
+    return tuple(s for s in episode.ledger if s.kind != "hint" and s.round < round.number)
+
+
+def up_to(episode: Episode, round: Round) -> tuple[Segment, ...]:
+    """All that came up to a round's observation."""
+    return tuple(s for s in episode.ledger if s.kind != "hint" and s.round <= round.number)
+
+
+def _views(
+    rounds: Sequence[tuple[int, Episode, Round]],
+    tokenizer: TextTokenizer,
+    shown: Callable[[Episode, Round], tuple[Segment, ...]],
+) -> Ragged:
+    """The views of all rounds; but for what is seen in it, there is none of a first round."""
+    rows = (
+        _view(episode, shown(episode, round), tokenizer) if round.number > 1 or shown is up_to else None
+        for _, episode, round in rounds
+    )
+    return Ragged(tuple(rows))
+
+
+def _view(episode: Episode, segments: tuple[Segment, ...], tokenizer: TextTokenizer) -> View:
+    """A prompt, and the first gold answer of each objective after it, spelt as a right answer is.
+
+    That is `<answer> Z </answer>`, and `<answer> 2. Z </answer>` for the second of several objectives.
+    """
+    n = len(episode.questions)
+    answers = []
+    for j, question in enumerate(episode.questions, 1):
+        ahead = (*tokenizer.encode("<answer>"), *(tokenizer.encode(f" {j}.") if n > 1 else ()))
+        answers.append((_array(ahead), _array(tokenizer.encode(f" {question.answers[0]}"))))
+    return View(_array(tokenizer.prompt(segments)), tuple(answers))
+
+
+def _array(ids: Sequence[int]) -> Ints:
+    return np.array(ids, np.int64)
