@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from mempo_trainers import credit
 from mempo_trainers.config import Config
 from mempo_trainers.metrics import row
@@ -23,7 +21,7 @@ def grpo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
         run: Takes the metrics and the checkpoints, and knows where to go on.
     """
     estimate = credit.make(config.credit, **config.credit_options)
-    reference = copy.deepcopy(policy) if config.kl else None
+    reference = policy.reference() if config.kl else None
     for step in run.steps(policy, config.steps, config.checkpoint_every):
         rollouts, generated = sample(policy, draw, estimate, config, step)
         advantages = estimate(rollouts.data)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import msgspec
 import numpy as np
 import torch
@@ -33,7 +31,7 @@ def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
     name = config.credit
     gae = credit.make("gae", lambda_round=config.lambda_round)
     beside = None if name == "gae" else credit.make(name, **config.credit_options)
-    reference = copy.deepcopy(policy) if config.kl else None
+    reference = policy.reference() if config.kl else None
     for step in run.steps(policy, config.steps, config.checkpoint_every):
         drawn = draw(step, 0, config.questions)
         rollouts = _valued(policy, scored(policy, drawn, needed(name, config.credit_options)))

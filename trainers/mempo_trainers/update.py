@@ -14,7 +14,7 @@ from mempo_trainers import losses
 from mempo_trainers.config import Config
 from mempo_trainers.credit.data import MEM
 from mempo_trainers.credit.result import of_tokens
-from mempo_trainers.policies.base import Policy, Rollouts
+from mempo_trainers.policies.base import Policy, Reference, Rollouts
 
 
 class Critic(Struct, frozen=True, eq=False):
@@ -41,7 +41,7 @@ def update(
     advantages_BK: NDArray[np.float32],
     config: Config,
     step: int,
-    reference: Policy | None = None,
+    reference: Reference | None = None,
     critic: Critic | None = None,
 ) -> dict[str, float]:
     """Take `config.epochs` optimiser steps down the loss; returns what the metrics tell about it.
@@ -116,7 +116,7 @@ def _check_first(now_BK: Tensor, sampled_BK: Tensor, batch: _Batch) -> None:
 
 
 @torch.no_grad()
-def measure(policy: Policy, rollouts: Rollouts, parts: list[NDArray[np.int64]]) -> Tensor:
+def measure(policy: Reference, rollouts: Rollouts, parts: list[NDArray[np.int64]]) -> Tensor:
     """Log-probs (B, K) of what was written, under a policy."""
     out = torch.zeros(rollouts.responses.tokens_BK.shape)
     for rows in parts:
@@ -164,7 +164,8 @@ def _loss(
         sampler_logprobs_BK=torch.where((old - sampled).abs() <= losses.SAME, old, sampled),
     )
     parts = {"loss": loss, "entropy": losses.entropy_bonus(entropies, weights)}
-    total = loss - config.entropy * parts["entropy"]
+    bonus = parts["entropy"] if config.entropy else parts["entropy"].detach()  # no gradient that nobody wants
+    total = loss - config.entropy * bonus
     if batch.reference_BK is not None:
         parts["kl"] = losses.kl_loss(
             logp, batch.reference_BK[rows], batch.kl_weights_BK[rows], config.kl_kind

@@ -69,8 +69,8 @@ def encode(tokenizer: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
     from jinja2.exceptions import TemplateError
 
     if tokenizer.chat_template is None:
-        return tuple(tokenizer.encode(_inert(tokenizer, prompt.text)))
-    chat = [{"role": m.role, "content": _inert(tokenizer, m.content)} for m in prompt.messages]
+        return tuple(tokenizer.encode(inert(tokenizer, prompt.text)))
+    chat = [{"role": m.role, "content": inert(tokenizer, m.content)} for m in prompt.messages]
     try:
         text = _rendered(tokenizer, chat)
     except TemplateError as error:
@@ -108,7 +108,7 @@ def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
         return render(chat)
 
 
-def _inert(tokenizer: Tokenizer, text: str) -> str:
+def inert(tokenizer: Tokenizer, text: str) -> str:
     """The text with each special token that it spells out broken by a space after its first character."""
     text = storable(text)
     for token in tokenizer.added_tokens_decoder.values():

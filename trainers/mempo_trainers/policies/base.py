@@ -59,6 +59,14 @@ class Rollouts(Struct, frozen=True, eq=False):
     extra: Mapping[str, float] = {}
 
 
+class Reference(Protocol):
+    """A policy that stays as it is, from which the one that learns must not stray."""
+
+    def logprobs(self, contexts: Any, responses: Responses) -> tuple[torch.Tensor, torch.Tensor]:
+        """As a policy's; nobody takes gradients of it."""
+        ...
+
+
 class Policy(Protocol):
     """Writes, scores and learns; contexts and views are of whatever form its collector makes them.
 
@@ -83,6 +91,10 @@ class Policy(Protocol):
 
     def batches(self, contexts: Any, responses: Responses) -> list[NDArray[np.int64]]:
         """Split the B segments into batches that one forward and backward pass can hold."""
+        ...
+
+    def reference(self) -> Reference:
+        """The policy as it is now, frozen."""
         ...
 
     def update(self) -> float:

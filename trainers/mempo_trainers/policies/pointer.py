@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,10 @@ class ArrayPolicy:
     def batches(self, contexts: ArrayContexts, responses: Responses) -> list[NDArray[np.int64]]:
         """All segments at once: they are small."""
         return [np.arange(len(responses.tokens_BK))]
+
+    def reference(self) -> ArrayPolicy:
+        """A copy."""
+        return copy.deepcopy(self)
 
     def update(self) -> float:
         """One step of Adam."""

@@ -2,6 +2,6 @@
 
 from mempo_trainers.policies.tiny_lm.model import Shape
 from mempo_trainers.policies.tiny_lm.policy import TinyLM
-from mempo_trainers.policies.tiny_lm.tokenizer import Tokenizer, learn
+from mempo_trainers.policies.tiny_lm.tokenizer import Tokenizer, learn, lines
 
-__all__ = ["Shape", "TinyLM", "Tokenizer", "learn"]
+__all__ = ["Shape", "TinyLM", "Tokenizer", "learn", "lines"]

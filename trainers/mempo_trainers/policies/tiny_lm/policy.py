@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from mempo_trainers.policies.base import Responses
 from mempo_trainers.policies.tiny_lm.model import Cache, Shape, Transformer
 from mempo_trainers.policies.tiny_lm.sample import write
 from mempo_trainers.policies.tiny_lm.tokenizer import EOS, PAD, Tokenizer
+from mempo_trainers.policies.views import score_once
 from mempo_trainers.tokens import Ids, Ragged, buckets, plain_responses, token_roles
 
 BATCH_TOKENS = 8_192
@@ -108,29 +110,23 @@ class TinyLM:
     @torch.no_grad()
     def score(self, views: Ragged) -> NDArray[np.float64]:
         """Mean log-prob (R, J) of the ids of each objective's answer in each `View`; NaN where it is None."""
-        asked: dict[tuple[bytes, bytes], tuple[Ids, Ids]] = {}  # rollouts of a group say much alike
-        places: list[tuple[int, int, tuple[bytes, bytes]]] = []
-        for r, view in enumerate(views):
-            for j, (before, answer) in enumerate(() if view is None else view.answers):
-                context = np.concatenate([view.context, before])
-                key = context.tobytes(), answer.tobytes()
-                asked.setdefault(key, (context, answer))
-                places.append((r, j, key))
-        scores_RJ = np.full((len(views), max((j + 1 for _, j, _ in places), default=1)), np.nan)
-        if asked:
-            contexts, answers = zip(*asked.values(), strict=True)
+
+        def means(contexts: list[Ids], answers: list[Ids]) -> NDArray[np.float64]:
             responses = plain_responses(answers)
-            logprobs_BK, _ = self.logprobs(Ragged(contexts), responses)
-            means = logprobs_BK.double().sum(1).numpy() / (responses.roles_BK != NOT_GENERATED).sum(1)
-            known = dict(zip(asked, means.tolist(), strict=True))
-            for r, j, key in places:
-                scores_RJ[r, j] = known[key]
-        return scores_RJ
+            logprobs_BK, _ = self.logprobs(Ragged(tuple(contexts)), responses)
+            sums_B = logprobs_BK.double().sum(1).numpy()
+            return sums_B / (responses.roles_BK != NOT_GENERATED).sum(1)  # type: ignore[no-any-return]
+
+        return score_once(views, means)
 
     def batches(self, contexts: Ragged, responses: Responses) -> list[Ids]:
         """Segments of like lengths, at most `BATCH_TOKENS` ids at a time, padding included."""
         lengths = [len(context) for context in contexts] + (responses.roles_BK != NOT_GENERATED).sum(1)
         return buckets(lengths, BATCH_TOKENS)
+
+    def reference(self) -> TinyLM:
+        """A copy."""
+        return copy.deepcopy(self)
 
     def update(self) -> float:
         """One step of Adam down the gradients that `backward` calls have summed; none if not finite."""

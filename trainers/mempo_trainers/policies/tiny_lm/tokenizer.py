@@ -103,7 +103,7 @@ class Tokenizer(msgspec.Struct, frozen=True, dict=True):
 
     def prompt(self, segments: Iterable[Segment]) -> tuple[int, ...]:
         """The ids of a prompt of segments, a line each."""
-        return self.encode("".join(f"{segment.text}\n" for segment in segments))
+        return self.encode(lines(segments))
 
     def count(self, text: str) -> int:
         """Number of tokens of a text, for the environment's `tokenizer=`."""
@@ -127,6 +127,11 @@ class Tokenizer(msgspec.Struct, frozen=True, dict=True):
             raise DataError(f"{path}: wanted a tokenizer, found nothing: was the policy saved?") from None
         except BAD_JSON as error:
             raise DataError(f"{path}: wanted a tokenizer in JSON: {error}") from None
+
+
+def lines(segments: Iterable[Segment]) -> str:
+    """The text of a prompt of segments, a line each."""
+    return "".join(f"{segment.text}\n" for segment in segments)
 
 
 def learn(texts: Sequence[str], share: float = 0.005) -> Tokenizer:
