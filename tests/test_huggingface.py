@@ -28,7 +28,9 @@ from llm_help import (
 )
 from mempo_agents.models.base import ModelError, ModelOverflow, Sampling
 from mempo_agents.models.chat import decode, encode, load_tokenizer
-from mempo_agents.models.huggingface import HuggingFace, Loaded, choose, open_huggingface
+from mempo_agents.models.decoding import choose
+from mempo_agents.models.huggingface import HuggingFace, open_huggingface
+from mempo_agents.models.network import Loaded
 from mempo_agents.models.table import make_model
 from mempo_agents.rollout import episodes
 from mempo_env.errors import ConfigError, KeywordError, MissingExtra

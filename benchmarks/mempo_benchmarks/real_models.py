@@ -26,7 +26,8 @@ from msgspec import Struct
 from mempo_agents import make_agent
 from mempo_agents.models.base import Model, Sampling
 from mempo_agents.models.endpoint import Endpoint
-from mempo_agents.models.huggingface import Loaded, open_huggingface
+from mempo_agents.models.huggingface import open_huggingface
+from mempo_agents.models.network import Loaded
 from mempo_agents.models.sglang import SGLang, wait_until_ready
 from mempo_agents.rollout import episodes as play
 from mempo_env import ENVIRONMENTS
