@@ -49,6 +49,10 @@ class RolloutError(MempoError):
     """Every rollout of a training step failed by no fault of the policy: a server is down, most likely."""
 
 
+class TrainingError(MempoError):
+    """A training whose losses or gradients are not finite any more."""
+
+
 class ResultsError(MempoError):
     """A results file that is truncated, edited or of another run."""
 

@@ -19,10 +19,10 @@ def test_the_experiment_runs_and_finds_what_it_has_done(tmp_path: Path) -> None:
     report = tiny_lm.experiment(tmp_path, 0, SMALL, learn)
     assert [line.split("|")[1].strip() for line in report.splitlines()[2:]] == ["warm start", "mempo", "grpo"]
     assert (tmp_path / "results-0.md").read_text() == report
-    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
     assert len(files) == 2
     assert tiny_lm.experiment(tmp_path, 0, SMALL, learn) == report
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == files
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")} == files
     other = msgspec.structs.replace(SMALL, warm=SftConfig(steps=5, batch=4))
     with pytest.raises(ResultsError, match="settings"):
         tiny_lm.experiment(tmp_path, 0, other, learn)

@@ -10,6 +10,7 @@ import typer
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
+from mempo_trainers.llm.cli import llm, sft
 from mempo_trainers.sb3 import sb3
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -125,3 +126,5 @@ def _fits(given: dict[str, Any], task: type[Struct]) -> None:
 
 
 app.command()(sb3)
+app.command()(sft)
+app.command()(llm)

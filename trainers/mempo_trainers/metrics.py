@@ -31,6 +31,7 @@ def row(rollouts: Rollouts, credit: Credit, config: Config) -> dict[str, float |
     return {
         "rollouts": int(live_N.sum()),
         **measured([rollouts]),
+        "completion_tokens": int(data.mask_BK.sum()),
         "credit": config.credit,
         "groups": credit.groups,
         "degenerate_groups": credit.degenerate_outcome,

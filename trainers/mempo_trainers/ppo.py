@@ -12,13 +12,13 @@ from mempo_trainers.credit.normalise import whiten
 from mempo_trainers.credit.result import Credit
 from mempo_trainers.metrics import row
 from mempo_trainers.policies.base import Policy, Rollouts
-from mempo_trainers.run import Run
+from mempo_trainers.run import Run, Watch, no_watch
 from mempo_trainers.sample import Draw
 from mempo_trainers.scores import needed, scored
 from mempo_trainers.update import Critic, update
 
 
-def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
+def ppo(policy: Policy, draw: Draw, config: Config, run: Run, watch: Watch = no_watch) -> None:
     """Train a policy with a critic; the arguments are those of `grpo`.
 
         A_k = whitened GAE + what the estimator gives beside the outcome (for `mempo`: A^mem on memory tokens)
@@ -41,7 +41,7 @@ def ppo(policy: Policy, draw: Draw, config: Config, run: Run) -> None:
             advantages = _added(rollouts, advantages, beside(rollouts.data))
         critic = _critic(rollouts, general)
         told = update(policy, rollouts, advantages.advantages_BK, config, step, reference, critic)
-        run.log(step, **row(rollouts, advantages, config), **told)
+        run.log(step, **row(rollouts, advantages, config), **told, **watch(step))
 
 
 @torch.no_grad()

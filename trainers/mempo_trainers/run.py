@@ -7,15 +7,15 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
 
-from mempo_env.errors import ResultsError, RolloutError
+from mempo_env.errors import ResultsError, RolloutError, TrainingError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
 from mempo_trainers import board, checkpoint
@@ -28,8 +28,20 @@ RESULT = "result.json"
 
 FORMAT = 3
 
-TOLD = ("loss", "reward", "em", "kl", "tokens_per_second")
+Watch: TypeAlias = Callable[[int], Mapping[str, float]]
+"""Further metrics of a step that is done; for a policy that is evaluated now and then."""
+
+
+def no_watch(step: int) -> Mapping[str, float]:
+    """Tells nothing more."""
+    return {}
+
+
+TOLD = ("loss", "reward", "em", "kl")
 """The metrics that the line of progress shows."""
+
+MOST_SKIPPED = 10
+"""Steps in a row without an update, for want of a finite loss or gradient, after which a run ends."""
 
 END = "config.steps"
 """The setting that says where a run ends."""
@@ -104,7 +116,7 @@ class Run:
         self._events = board.event_file(self.folder / "tensorboard") if tensorboard else None
         self._late: OSError | None = None
         self._unsaved: tuple[Policy, int] | None = None
-        self._told = ""
+        self._told, self._skipped = "", 0
 
     def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
         """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
@@ -129,7 +141,16 @@ class Run:
         """Append the row of a step; adds the seconds it took so far. What is not finite is null."""
         row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
         self._append(msgspec.json.encode(row) + b"\n")
-        self._told = ", ".join(f"{name} {row[name]:.3g}" for name in TOLD if name in row)
+        shown = {name: metrics[name] for name in TOLD if name in metrics}
+        if tokens := metrics.get("completion_tokens"):
+            shown["tokens/s"] = float(tokens) / max(float(row["seconds"]), 1e-9)
+        self._told = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
+        self._skipped = self._skipped + 1 if row.get("skipped_updates") else 0
+        if self._skipped >= MOST_SKIPPED:
+            raise TrainingError(
+                f"{self.folder}: wanted finite losses and gradients, got none for {self._skipped} steps in a "
+                "row: lower the learning rate, or start from weights that are finite"
+            )
         if self._events is not None:
             try:
                 board.append(self._events, step, {**metrics, "seconds": row["seconds"]})
@@ -247,6 +268,12 @@ def _finite(state: Any) -> bool:
         return bool(state.isfinite().all())
     parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
     return all(map(_finite, parts))
+
+
+def conclude(out: Path, result: Mapping[str, float]) -> None:
+    """Write what an evaluation says to the run."""
+    with atomic_file(out / RESULT) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(result)))
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
@@ -20,7 +21,7 @@ Draw = Callable[[int, int, int], Rollouts]
 def sample(
     policy: Policy, draw: Draw, estimate: Callable[[Trajectories], Credit], config: Config, step: int
 ) -> tuple[Rollouts, dict[str, float]]:
-    """Rollouts with the scores that the estimator needs, and what was generated to get them.
+    """Rollouts with the scores that the estimator needs, what was generated for them, and how long that took.
 
     With dynamic sampling these are the rollouts of the groups kept. Reward, success and all else that is
     measured of what was played are then of all rollouts generated, those of groups dropped among them.
@@ -29,14 +30,23 @@ def sample(
     group is dead the last ones are taken, and teach nothing.
     """
     needs = needed(config.credit, config.credit_options)
-    if not config.dynamic_sampling:
-        return scored(policy, draw(step, 0, config.questions), needs), {}
     attempts, drawn = count(), list[Rollouts]()
+    times = {"rollout_seconds": 0.0, "score_seconds": 0.0}
+
+    def take(number: int) -> Rollouts:
+        start = time.perf_counter()
+        drawn.append(draw(step, next(attempts), number))
+        times["rollout_seconds"] += (middle := time.perf_counter()) - start
+        found = scored(policy, drawn[-1], needs)
+        times["score_seconds"] += time.perf_counter() - middle
+        return found
+
+    if not config.dynamic_sampling:
+        return take(config.questions), times
     last: list[Rollouts] = []
 
     def generate(number: int) -> list[Rollouts]:
-        drawn.append(draw(step, next(attempts), number))
-        last[:] = split_groups(scored(policy, drawn[-1], needs))
+        last[:] = split_groups(take(number))
         return last
 
     def keep(groups: Sequence[Rollouts]) -> Flags:
@@ -45,4 +55,4 @@ def sample(
 
     groups, filled = fill(generate, keep, config.questions, config.dynamic_sampling)
     waste = {"groups_generated": filled.generated, "groups_dropped": filled.dropped, "wasted": filled.wasted}
-    return join(groups or last), {**measured(drawn), **waste}
+    return join(groups or last), {**measured(drawn), **waste, **times}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -16,7 +16,7 @@ from mempo_env.settings import Count, Settings, Whole
 from mempo_env.types import Segment
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
-from mempo_trainers.run import Run
+from mempo_trainers.run import Run, Watch, no_watch
 from mempo_trainers.text import TextPolicy
 from mempo_trainers.tokens import Ragged, plain_responses
 
@@ -53,10 +53,14 @@ class Examples(Struct, frozen=True, eq=False):
         return Examples(self.contexts[rows], responses)
 
 
-def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(context, text) of each round of the episodes in which an agent answers everything exactly right.
+Shown: TypeAlias = tuple[tuple[Segment, ...], str]
+"""What was in view, and what an expert wrote then."""
 
-    The expert is told the protocol in words; the contexts begin with what the policy will be told of it.
+
+def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any]) -> list[Shown]:
+    """Each round of the episodes in which an agent answers everything exactly right.
+
+    The expert is told the protocol in words; what is in view begins with what the policy will be told of it.
 
     Args:
         agent: The expert.
@@ -76,38 +80,40 @@ def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, An
     played = sorted(episodes(agent, question_ids, env_kwargs=playing), key=lambda pair: pair[0])
     told = env_kwargs.get("system_prompt")
     return [
-        (_context([episode.ledger[i] for i in round.view], told), round.text)
+        (_view([episode.ledger[i] for i in round.view], told), round.text)
         for _, episode in played
         if episode.score.em_all == 1
         for round in episode.rounds
     ]
 
 
-def _context(segments: Sequence[Segment], told: str | None) -> str:
+def _view(segments: Sequence[Segment], told: str | None) -> tuple[Segment, ...]:
     """What the policy sees where the expert saw these; None: it is told the same."""
-    if told is not None:
-        kept = [segment for segment in segments if segment.kind != "system"]
-        segments = [Segment("system", 0, told, 0), *kept] if told else kept
-    return "".join(f"{segment.text}\n" for segment in segments)
+    if told is None:
+        return tuple(segments)
+    kept = tuple(segment for segment in segments if segment.kind != "system")
+    return (Segment("system", 0, told, 0), *kept) if told else kept
 
 
-def tokenised(pairs: Sequence[tuple[str, str]], policy: TextPolicy) -> Examples:
-    """Pairs of texts as token ids; those with a longer text than the policy may write are left out.
+def tokenised(rounds: Sequence[Shown], policy: TextPolicy) -> Examples:
+    """Rounds as token ids; those with a longer text than the policy may write are left out.
 
     Raises:
         ConfigError: if none is left.
     """
-    ids = [[np.array(policy.tokenizer.encode(text), np.int64) for text in pair] for pair in pairs]
-    ids = [pair for pair in ids if len(pair[1]) <= policy.max_new]
-    if not ids:
+    tokenizer = policy.tokenizer
+    texts = [np.array(tokenizer.encode(text), np.int64) for _, text in rounds]
+    short = [i for i, text in enumerate(texts) if len(text) <= policy.max_new]
+    if not short:
         raise ConfigError(
-            f"wanted texts of at most {policy.max_new} tokens, found none in {len(pairs)}: raise max_new, or "
-            "ask an expert that answers rightly"
+            f"wanted texts of at most {policy.max_new} tokens, found none in {len(rounds)}: raise max_new, "
+            "or ask an expert that answers rightly"
         )
-    return Examples(Ragged(tuple(context for context, _ in ids)), plain_responses([text for _, text in ids]))
+    contexts = tuple(np.array(tokenizer.prompt(rounds[i][0]), np.int64) for i in short)
+    return Examples(Ragged(contexts), plain_responses([texts[i] for i in short]))
 
 
-def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run) -> None:
+def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run, watch: Watch = no_watch) -> None:
     """Train a policy on examples: cross-entropy of its own tokens, never of the contexts.
 
     Args:
@@ -115,14 +121,15 @@ def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run) -> 
         examples: What the expert wrote.
         config: Settings.
         run: Takes the metrics and the checkpoints, and knows where to go on.
+        watch: Tells more of a step when it is done.
     """
     for step in run.steps(policy, config.steps, config.checkpoint_every, "imitating the expert"):
         chance = np.random.default_rng([config.seed, step])
         for group in policy.optimizer.param_groups:
             group["lr"] = config.learning_rate * _pace(step / config.steps)
-        run.log(
-            step, **_learn(policy, examples.take(chance.integers(len(examples.contexts), size=config.batch)))
-        )
+        rows = chance.integers(len(examples.contexts), size=config.batch)
+        told = _learn(policy, examples.take(rows))
+        run.log(step, **told, **watch(step))
 
 
 def _pace(done: float) -> float:

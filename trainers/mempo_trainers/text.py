@@ -186,7 +186,8 @@ def rollouts(
     """Play one episode for each question id, all at once; equal ids are a group.
 
     A failed episode is data: one that failed by no fault of the agent is played again while there are spare
-    ones, else it is masked. `extra` tells how many failed, and how long environment and agent took.
+    ones, else it is masked. `extra` tells how many failed for each that was asked for, and how long
+    environment and agent took in a round (s).
 
     Args:
         agent: Who plays; its calls carry exact token ids.
@@ -216,8 +217,8 @@ def rollouts(
     found = from_episodes(played, tokenizer)
     times = {
         "environment_seconds": waited / len(timed.seconds),
-        "agent_seconds": sum(timed.seconds),
-        "failed": float(failed + masked),
+        "agent_seconds": sum(timed.seconds) / len(timed.seconds),
+        "failed": (failed + masked) / len(played),
     }
     return msgspec.structs.replace(found, extra={**found.extra, **times})
 

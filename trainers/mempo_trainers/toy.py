@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -16,7 +16,6 @@ from mempo_env.arrays.facts import MOST_FACTS
 from mempo_env.arrays.layout import MOST
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
 from mempo_env.errors import ResultsError
-from mempo_env.files import atomic_file
 from mempo_env.rewards import preset
 from mempo_env.settings import MOST_WHOLE, Count, Settings, Share
 from mempo_env.types import Split
@@ -26,7 +25,7 @@ from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import RESULT, SETTINGS, Run, load, read_settings
+from mempo_trainers.run import SETTINGS, Run, conclude, load, read_settings
 from mempo_trainers.threads import one_thread
 
 LOOPS = {"grpo": grpo, "ppo": ppo}
@@ -168,12 +167,6 @@ def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str,
         result = evaluate(task, policy, config.seed)
         conclude(out, result)
     return result
-
-
-def conclude(out: Path, result: Mapping[str, float]) -> None:
-    """Write what an evaluation says to the run."""
-    with atomic_file(out / RESULT) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(result)))
 
 
 def restore(out: Path) -> tuple[Toy, Config, ArrayPolicy]:

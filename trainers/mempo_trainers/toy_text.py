@@ -26,12 +26,12 @@ from mempo_env.rewards import preset
 from mempo_env.settings import Count, Settings, Share
 from mempo_env.types import Question, Split
 from mempo_trainers.config import Config
-from mempo_trainers.policies.tiny_lm import Shape, TinyLM, learn
-from mempo_trainers.run import SETTINGS, Run, load, read_settings
+from mempo_trainers.policies.tiny_lm import Shape, TinyLM, learn, lines
+from mempo_trainers.run import SETTINGS, Run, conclude, load, read_settings
 from mempo_trainers.sft import SftConfig, sft, shown, tokenised
 from mempo_trainers.text import Player, check_enough, drawing, numbered, play, players
 from mempo_trainers.threads import one_thread
-from mempo_trainers.toy import LOOPS, conclude
+from mempo_trainers.toy import LOOPS
 
 EXPERT = "mempo"
 CONFIG = Config(steps=30, questions=16, learning_rate=3e-4, checkpoint_every=10)
@@ -135,8 +135,8 @@ def warm_start(task: ToyText, out: Path) -> Path:
     made = out / POLICY
     with Run(out, {"task": msgspec.to_builtins(task)}) as run:
         if not made.exists():
-            pairs = shown(make_agent(EXPERT), task.asked("train"), task.environment("train"))
-            tokenizer = learn([context + text for context, text in pairs])
+            rounds = shown(make_agent(EXPERT), task.asked("train"), task.environment("train"))
+            tokenizer = learn([f"{lines(segments)}{text}" for segments, text in rounds])
             policy = TinyLM(
                 tokenizer,
                 task.shape(len(tokenizer)),
@@ -144,7 +144,7 @@ def warm_start(task: ToyText, out: Path) -> Path:
                 seed=task.warm.seed,
                 max_new=task.max_new,
             )
-            sft(policy, tokenised(pairs, policy), task.warm, run)
+            sft(policy, tokenised(rounds, policy), task.warm, run)
             policy.save(made)
     return made
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from mempo_agents.models import chat
+from mempo_agents.models.base import Prompt
 from mempo_agents.models.chat import Tokenizer
 from mempo_agents.models.network import silent_ids
 from mempo_agents.rounds import composed
@@ -52,7 +53,11 @@ class ChatTokenizer:
 
     def prompt(self, segments: Sequence[Segment]) -> tuple[int, ...]:
         """The ids of the prompt that shows segments, by the model's chat template."""
-        return chat.encode(self.tokenizer, composed(segments))
+        return self.chat(composed(segments))
+
+    def chat(self, prompt: Prompt) -> tuple[int, ...]:
+        """The ids of a chat, up to where the model's message begins."""
+        return chat.encode(self.tokenizer, prompt)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of some ids, without special tokens; bytes that are no UTF-8 are replaced."""

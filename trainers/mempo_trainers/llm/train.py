@@ -1,0 +1,191 @@
+"""A language model in the loops of the tiny policies, watched on questions that it never learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from mempo_agents.base import Agent
+from mempo_agents.models.base import Message, Prompt
+from mempo_agents.table import make_agent
+from mempo_env.errors import DataError
+from mempo_env.files import digest, read_jsonl
+from mempo_env.types import Episode, Invalid, Split
+from mempo_trainers.grpo import grpo
+from mempo_trainers.llm.engines import open_engine
+from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
+from mempo_trainers.policies.huggingface import HuggingFacePolicy, open_policy
+from mempo_trainers.ppo import ppo
+from mempo_trainers.run import Run, conclude, read_rows
+from mempo_trainers.scoring.table import open_scorer
+from mempo_trainers.sft import Examples, sft, shown, tokenised
+from mempo_trainers.text import check_enough, drawing, numbered, play
+from mempo_trainers.tokens import Ragged, plain_responses
+
+LOOPS = {"grpo": grpo, "ppo": ppo}
+
+POLICY, BEST = "policy", "best"
+"""Folders in that of a run: the policy at its end; the one that was best on the dev split, with its step."""
+
+
+def train(setup: Setup, out: Path, board: bool = True) -> dict[str, float]:
+    """Train by GRPO or PPO, or go on; returns and writes what the policy does on the test split.
+
+    Args:
+        setup: Everything.
+        out: Folder of the run: settings.json, metrics.jsonl, checkpoint.safetensors, policy/, best-STEP/,
+            result.json.
+        board: Write the metrics for TensorBoard too, where it is installed.
+
+    Raises:
+        ConfigError: for settings that do not fit one another, the model or the data.
+        ResultsError: if the folder holds another run, or what is there cannot be read.
+        RolloutError: if a step got no rollout; the steps before it are saved.
+        TrainingError: if losses or gradients are not finite any more.
+    """
+    task, config = setup.task, setup.config
+    asked = {split: task.asked(split) for split in _SPLITS}
+    check_enough(numbered(asked["train"]), config.questions)
+    policy = open_policy(setup.policy, lambda network: open_scorer(setup.sampler.scorer, network))
+    settings = {**msgspec.to_builtins(setup), **_content(task, asked, policy)}
+    with Run(out, settings, board) as run:
+        engine = open_engine(setup.sampler, policy, out)
+
+        def player(*_: object) -> Agent:
+            return make_agent(task.agent, model=engine())
+
+        draw = drawing(
+            player,
+            policy.tokenizer,
+            asked["train"],
+            task.env_kwargs("train"),
+            config.rollouts,
+            config.seed,
+            setup.sampler.spare,
+        )
+        watch = Watcher(policy, player, task, asked["dev"], setup.evaluate_every, out)
+        LOOPS[config.algo](policy, draw, config, run, watch)
+        return _concluded(policy, player(), task, asked["test"], out)
+
+
+def imitate(setup: SftSetup, out: Path, board: bool = True) -> dict[str, float]:
+    """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
+    task = setup.task
+    asked = {split: task.asked(split) for split in _SPLITS}
+    policy = open_policy(setup.policy)
+    examples = _examples(setup, asked["train"], policy)
+    told = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
+    settings = {**msgspec.to_builtins(setup), **_content(task, asked, policy)}
+    settings["data"]["examples"] = told
+    with Run(out, settings, board) as run:
+        engine = open_engine(Sampler(), policy, out)
+
+        def player() -> Agent:
+            return make_agent(task.agent, model=engine())
+
+        watch = Watcher(policy, player, task, asked["dev"], setup.evaluate_every, out)
+        sft(policy, examples, setup.sft, run, watch)
+        return _concluded(policy, player(), task, asked["test"], out)
+
+
+_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+def evaluate(agent: Agent, question_ids: Sequence[str], task: Task, split: Split) -> dict[str, float]:
+    """What an agent does on questions, as it samples: means over episodes that are not masked.
+
+    `em` and `f1` are of objectives, `success` is all of them right, `well_formed` the share of rounds that
+    can be read.
+    """
+    played = play(agent, question_ids, task.env_kwargs(split), seed=0)
+    return _means([episode for episode in played if not episode.mask_episode])
+
+
+def _means(played: Sequence[Episode]) -> dict[str, float]:
+    rounds = [round for episode in played for round in episode.rounds]
+    return {
+        "em": float(np.mean([episode.score.em for episode in played])),
+        "f1": float(np.mean([episode.score.f1 for episode in played])),
+        "success": float(np.mean([episode.score.em_all == 1 for episode in played])),
+        "reward": float(np.mean([episode.rewards.total() for episode in played])),
+        "well_formed": float(np.mean([not isinstance(round.action, Invalid) for round in rounds])),
+        "rounds": len(rounds) / max(len(played), 1),
+        "episodes": len(played),
+    }
+
+
+@dataclass
+class Watcher:
+    """Evaluates a policy on the dev split now and then, and keeps the best.
+
+    Attributes:
+        policy: Who learns.
+        player: Makes the agent that plays as the policy is then.
+        task: What is played.
+        asked: The questions.
+        every: Steps between evaluations; 0: none.
+        out: The folder of the run.
+    """
+
+    policy: HuggingFacePolicy
+    player: Any
+    task: Task
+    asked: Sequence[str]
+    every: int
+    out: Path
+
+    def __call__(self, step: int) -> Mapping[str, float]:
+        """The measures of a step, "dev_em" and so on; none where it is not evaluated."""
+        if not self.every or step % self.every:
+            return {}
+        found = evaluate(self.player(), self.asked, self.task, "dev")
+        if found["em"] > max(self._before(step), default=-1.0):
+            self.policy.save(self.out / f"{BEST}-{step:06d}")
+        return {f"dev_{name}": value for name, value in found.items()}
+
+    def _before(self, step: int) -> list[float]:
+        """What earlier evaluations found."""
+        rows = [msgspec.json.decode(line) for line in read_rows(self.out, whole=False)]
+        return [row["dev_em"] for row in rows[: step - 1] if row.get("dev_em") is not None]
+
+
+def _concluded(
+    policy: HuggingFacePolicy, agent: Agent, task: Task, asked: Sequence[str], out: Path
+) -> dict[str, float]:
+    result = evaluate(agent, asked, task, "test")
+    policy.save(out / POLICY)
+    conclude(out, result)
+    return result
+
+
+def _content(task: Task, asked: Mapping[Split, Sequence[str]], policy: HuggingFacePolicy) -> dict[str, Any]:
+    """Digests of what the settings name: questions, model. A run does not go on with others."""
+    return {
+        "data": {"questions": task.fingerprint(), **{name: digest(*ids) for name, ids in asked.items()}},
+        "model": policy.began,
+    }
+
+
+class _Chat(msgspec.Struct, frozen=True):
+    messages: tuple[Message, ...]
+
+
+def _examples(setup: SftSetup, asked: Sequence[str], policy: HuggingFacePolicy) -> Examples:
+    if not setup.examples:
+        expert = make_agent(setup.expert)
+        return tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
+    contexts, texts = [], []
+    for number, chat in read_jsonl(Path(setup.examples), _Chat):
+        if len(chat.messages) < 2 or chat.messages[-1].role != "assistant":
+            raise DataError(
+                f"{setup.examples}:{number}: wanted messages of which the last is the assistant's, got roles "
+                f"{[message.role for message in chat.messages]}"
+            )
+        contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
+        texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
+    return Examples(Ragged(tuple(contexts)), plain_responses(texts))
