@@ -133,3 +133,51 @@ def save(folder: Path, network: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+# --- Networks of several families --------------------------------------------------------------------------
+
+_ROTARY = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+    "max_position_embeddings": 512,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": _ROTARY,
+    "qwen2": {**_ROTARY, "tie_word_embeddings": True},
+    "gemma2": {  # soft caps on attention and logits, windows, tied weights
+        **_ROTARY,
+        "head_dim": 8,
+        "sliding_window": 6,
+        "final_logit_softcapping": 3.0,
+        "attn_logit_softcapping": 2.0,
+    },
+    "granite": {**_ROTARY, "logits_scaling": 3.0, "embedding_multiplier": 2.0, "residual_multiplier": 0.5},
+    "gpt2": {
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 512,
+        "initializer_range": 0.3,
+        "attn_pdrop": 0.5,
+        "embd_pdrop": 0.5,
+        "resid_pdrop": 0.5,
+    },
+}
+"""Shapes of tiny networks, by the type of their config."""
+
+
+def small_network(family: str, vocabulary: int, seed: int = 0, **config: Any) -> Any:
+    """A network with random weights, in evaluation mode; end and padding are those of `chatting`."""
+    transformers = needs_transformers()
+    end = chatting().eos_token_id
+    ids = {"eos_token_id": end, "pad_token_id": end, "bos_token_id": None}
+    shape = {"vocab_size": vocabulary, **ids, **FAMILIES[family], **config}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = transformers.AutoConfig.for_model(family, **shape)
+        return transformers.AutoModelForCausalLM.from_config(made, dtype=torch.float32).eval()

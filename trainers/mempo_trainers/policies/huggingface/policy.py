@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +17,9 @@ from mempo_agents.models.decoding import Sampled, Task, sample
 from mempo_agents.models.huggingface import open_huggingface
 from mempo_agents.models.network import Loaded, Network
 from mempo_agents.rounds import ENDS
+from mempo_env.errors import ConfigError
 from mempo_env.protocol import parse
+from mempo_env.types import FinishReason
 from mempo_trainers.credit.data import Floats
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.policies.huggingface.adapter import adapted, check_new, checkpointed, frozen
@@ -67,6 +69,7 @@ class HuggingFacePolicy:
 
     Attributes:
         loaded: The model as it is now, adapters included, for engines that share its weights.
+        began: A digest of the model that it began with; None where nobody knows.
         reader: Reads with it; `reader.mode()` is how its network is to be run.
         scorer: Scores memories.
         tokenizer: Of its ids.
@@ -75,9 +78,10 @@ class HuggingFacePolicy:
 
     def __init__(self, loaded: Loaded, settings: PolicySettings, scorer: OpenScorer | None = None) -> None:
         self.loaded, self.settings, network = loaded, settings, loaded.network
-        loaded.contents = None  # its weights will change
+        self.began, loaded.contents = loaded.contents, None  # its weights will change
         self.tokenizer, self.max_new = ChatTokenizer(loaded.tokenizer), settings.max_new
-        network.set_attn_implementation(settings.attention)
+        if settings.attention != "auto":
+            _attend(network, settings.attention)
         self._adapter: Any = None
         if settings.lora_rank:
             self._adapter = adapted(network, settings.lora_rank, settings.lora_alpha, settings.seed)
@@ -159,6 +163,11 @@ class HuggingFacePolicy:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
+    @property
+    def updates(self) -> int:
+        """Steps of the optimiser so far."""
+        return int(self._schedule.last_epoch)
+
     def state_dict(self) -> dict[str, Any]:
         """The weights that learn, by flat names, value head included; optimiser and schedule."""
         return {
@@ -190,7 +199,12 @@ class HuggingFacePolicy:
 
     # --- The rest -------------------------------------------------------------------------------------------
 
-    def finish_reason(self, ids: Sequence[int]) -> Literal["stop", "length"]:
+    def roles(self, ids: Sequence[int], reason: FinishReason) -> list[int]:
+        """The role of each token of a round's text that ended so."""
+        action = parse(decode(self.loaded.tokenizer, ids, ENDS), reason)
+        return token_roles(self.tokenizer.starts(ids), action)
+
+    def finish_reason(self, ids: Sequence[int]) -> FinishReason:
         """Why a text ended."""
         ended = len(ids) and ids[-1] in self.loaded.ends
         return "stop" if ended or any(end in self.tokenizer.decode(ids) for end in ENDS) else "length"
@@ -216,10 +230,20 @@ class HuggingFacePolicy:
         tokens_BK, roles_BK = np.zeros(shape, np.int64), np.zeros(shape, np.int8)
         logprobs_BK = np.zeros(shape, np.float32)
         for row, one in enumerate(written):
-            action, n = parse(decode(self.loaded.tokenizer, one.ids, ENDS), one.finish_reason), len(one.ids)
+            n = len(one.ids)
             tokens_BK[row, :n], logprobs_BK[row, :n] = one.ids, one.logprobs
-            roles_BK[row, :n] = token_roles(self.tokenizer.starts(one.ids), action)
+            roles_BK[row, :n] = self.roles(one.ids, one.finish_reason)
         return Responses(tokens_BK, roles_BK, logprobs_BK)
+
+
+def _attend(network: Network, attention: str) -> None:
+    try:
+        network.set_attn_implementation(attention)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(
+            f"attention: wanted one that {type(network).__name__} supports, got {attention!r}: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
 
 
 def _learning(network: Network, value: nn.Module) -> dict[str, nn.Parameter]:

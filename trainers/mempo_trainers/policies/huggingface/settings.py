@@ -20,7 +20,7 @@ class PolicySettings(Settings, frozen=True):
         dtype: "bfloat16": matrices are multiplied in it (autocast); weights that learn are kept in float32,
             frozen ones (of a model under LoRA) in bfloat16.
         device: Where it runs: "cpu", "cuda", "cuda:1".
-        attention: The implementation in transformers.
+        attention: The implementation in transformers; "auto": what it takes for the model (mostly "sdpa").
         lora_rank: Of the adapters of all linear layers but the head; 0: all weights learn.
         lora_alpha: Adapters are scaled by lora_alpha / lora_rank.
         gradient_checkpointing: Keep only the layers' inputs for the backward pass, compute the rest again.
@@ -37,7 +37,7 @@ class PolicySettings(Settings, frozen=True):
     model: str
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "cpu"
-    attention: Literal["sdpa", "eager", "flex_attention"] = "sdpa"
+    attention: Literal["auto", "sdpa", "eager", "flex_attention"] = "auto"
     lora_rank: Whole = 0
     lora_alpha: Count = 32
     gradient_checkpointing: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -38,7 +38,7 @@ class ChatTokenizer:
         try:
             self._kind, self._strips = _kind(json.loads(tokenizer.backend_tokenizer.to_str())["decoder"])
             ids = self.encode(_PROBE)
-            if self._text(ids) != self.decode(ids):
+            if self.written(ids) != self.decode(ids):
                 raise ValueError("one that decodes in another way")
         except (AttributeError, TypeError, ValueError, KeyError) as error:
             raise ConfigError(
@@ -74,23 +74,24 @@ class ChatTokenizer:
             count += len(decoder.decode(piece[:1]))
             starts.append(count - (bool(piece) and not decoder.getstate()[0]))
             count += len(decoder.decode(piece[1:]))
-        stripped = self._strips and self._text(ids, whole=True).startswith(" ")
+        stripped = self._strips and self._text(ids).startswith(" ")
         return [max(0, start - 1) for start in starts] if stripped else starts
 
-    def _text(self, ids: Sequence[int], whole: bool = False) -> str:
-        text = b"".join(self._pieces(ids)).decode("utf-8", "replace")
-        return text if whole or not self._strips else text.removeprefix(" ")
+    def written(self, ids: Sequence[int]) -> str:
+        """What `decode` gives, as `starts` sees it."""
+        text = self._text(ids)
+        return text.removeprefix(" ") if self._strips else text
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return b"".join(self._pieces(ids)).decode("utf-8", "replace")
 
     def _pieces(self, ids: Sequence[int]) -> list[bytes]:
         """What each id writes, in UTF-8."""
         pieces = [self._table.get(id, b"") for id in ids]
         if self._kind == "ByteLevel":
             return pieces
-        return [
-            piece
-            for single, run in groupby(zip(ids, pieces, strict=True), lambda pair: pair[0] in self._single)
-            for piece in _mended([piece for _, piece in run], single)
-        ]
+        runs = groupby(zip(ids, pieces, strict=True), lambda pair: pair[0] not in self._whole)
+        return [piece for _, run in runs for piece in _mended([piece for _, piece in run])]
 
     @cached_property
     def _table(self) -> dict[int, bytes]:
@@ -101,9 +102,10 @@ class ChatTokenizer:
         return {id: read(token) for token, id in vocabulary.items() if id not in silent}
 
     @cached_property
-    def _single(self) -> frozenset[int]:
-        """Ids of one byte each."""
-        return frozenset(id for token, id in self.tokenizer.get_vocab().items() if _is_byte(token))
+    def _whole(self) -> frozenset[int]:
+        """Ids that write whole characters, neither a single byte nor nothing."""
+        vocabulary = self.tokenizer.get_vocab()
+        return frozenset(id for token, id in vocabulary.items() if id in self._table and not _is_byte(token))
 
 
 def _kind(decoder: Any) -> tuple[str, bool]:
@@ -131,12 +133,12 @@ def _is_byte(token: str) -> bool:
     return len(token) == _BYTE and token.startswith("<0x") and token.endswith(">")
 
 
-def _mended(run: list[bytes], single: bool) -> Iterable[bytes]:
-    """A run of tokens; where single bytes in a row are no UTF-8, each of them is a replacement character."""
+def _mended(run: list[bytes]) -> list[bytes]:
+    """What tokens in a row write; where bytes are no UTF-8, each of them is a replacement character."""
     try:
         b"".join(run).decode()
     except UnicodeDecodeError:
-        return ["\N{REPLACEMENT CHARACTER}".encode()] * len(run) if single else run
+        return ["\N{REPLACEMENT CHARACTER}".encode() if piece else piece for piece in run]
     return run
 
 
