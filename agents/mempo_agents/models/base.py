@@ -86,6 +86,9 @@ class ModelOverflow(ModelError):
     reason = "context_overflow"
 
 
+NOTHING_BEFORE = "wanted at least one id before those to be scored, got none: give what they come after"
+
+
 class Model(Protocol):
     """A model, asked for many prompts at a time."""
 
@@ -104,12 +107,13 @@ class Model(Protocol):
         ...
 
 
+Ids: TypeAlias = Sequence[int]
+
+
 class Engine(Model, Protocol):
     """A model that a trainer can use: exact ids, log-probabilities of given ids, and weights that change."""
 
-    def score(
-        self, asked: Sequence[tuple[Sequence[int], Sequence[int]]]
-    ) -> Sequence[tuple[float, ...] | ModelError]:
+    def score(self, asked: Sequence[tuple[Ids, Ids]]) -> Sequence[tuple[float, ...] | ModelError]:
         """Log-probabilities (nats, at temperature 1, over all tokens) of the second ids after the first.
 
         In order, one number for each of the second ids, of which there may be none; the first are at least

@@ -9,7 +9,15 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from mempo_agents.models.base import ModelError, ModelOverflow, Prompt, Sampling, seed_of
+from mempo_agents.models.base import (
+    NOTHING_BEFORE,
+    Ids,
+    ModelError,
+    ModelOverflow,
+    Prompt,
+    Sampling,
+    seed_of,
+)
 from mempo_agents.models.chat import (
     Tokenizer,
     decode,
@@ -46,8 +54,6 @@ from mempo_agents.models.network import (
 
 TOGETHER = 4096
 """Tokens, padding included, that `score` reads at a time, or one text if it is longer."""
-
-Ids: TypeAlias = Sequence[int]
 
 
 class HuggingFace(Settings, frozen=True, kw_only=True):
@@ -243,9 +249,7 @@ def _broken() -> ModelError:
 
 def _check_scorable(loaded: Loaded, first: Ids, then: Ids) -> None:
     if not first:
-        raise ModelError(
-            "wanted at least one id before those to be scored, got none: nothing comes before it"
-        )
+        raise ModelError(NOTHING_BEFORE)
     _check_fits(loaded, len(first), len(then), "an answer of")
 
 

@@ -13,7 +13,7 @@ import torch
 from msgspec import Struct
 
 from mempo_agents.models.chat import Tokenizer
-from mempo_env.errors import ConfigError
+from mempo_agents.models.weights import check_same, shapes, weight_files
 from mempo_env.files import digest
 
 Network: TypeAlias = Any
@@ -151,44 +151,17 @@ def load_weights(network: Network, folder: Path) -> None:
     Raises:
         ConfigError: if the folder has no weights, or others than the network's by name or shape.
     """
-    own, given = network.state_dict(), _tensors(folder)
-    places = {own[name].data_ptr() for name in given.keys() & own.keys()}
-    faults = [
-        *(f"{name} is none of the network's" for name in given.keys() - own.keys()),
-        *(f"{name} is missing" for name in own.keys() - given.keys() if own[name].data_ptr() not in places),
-        *(
-            f"{name} is {tuple(given[name].shape)} instead of {tuple(own[name].shape)}"
-            for name in given.keys() & own.keys()
-            if given[name].shape != own[name].shape
-        ),
-    ]
-    if faults:
-        more = f", and {len(faults) - 1:,} more" if len(faults) > 1 else ""
-        raise ConfigError(
-            f"{folder}: wanted the weights of the same network, got others ({min(faults)}{more}): give the "
-            "folder of a model of its kind and size"
-        )
+    from safetensors import safe_open
+
+    own, given = network.state_dict(), shapes(folder)
+    there = {own[name].data_ptr() for name in given if name in own}
+    spared = [name for name, tensor in own.items() if tensor.data_ptr() in there]
+    check_same(folder, given, {name: tuple(tensor.shape) for name, tensor in own.items()}, spared)
     with torch.no_grad():
-        for name, tensor in given.items():
-            own[name].copy_(tensor)
-
-
-def _tensors(folder: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ConfigError(f"{folder}: wanted a folder with *.safetensors, found none: save the model there")
-    found = dict[str, torch.Tensor]()
-    for file in files:
-        try:
-            found.update(load_file(file))
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(
-                f"{file}: wanted weights as safetensors, got something else ({error}): save the model again"
-            ) from None
-    return found
+        for file in weight_files(folder):
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118
+                    own[name].copy_(tensors.get_tensor(name))
 
 
 def weights_digest(tensors: Mapping[str, torch.Tensor]) -> str:

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
 from msgspec import Meta, Struct
 
-from mempo_agents.models.base import ModelError, ModelTimeout, Prompt, Sampling, seed_of
+from mempo_agents.models.base import (
+    NOTHING_BEFORE,
+    Ids,
+    ModelError,
+    ModelTimeout,
+    Prompt,
+    Sampling,
+    seed_of,
+)
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
 from mempo_agents.models.server import Fault, Server, ask, refusal
+from mempo_agents.models.weights import check_same, shapes
 from mempo_env.errors import ConfigError
 from mempo_env.files import BAD_JSON, digest
 from mempo_env.types import Call, FinishReason
 
+T = TypeVar("T")
+
 
 class SGLang(Server, frozen=True, kw_only=True):
-    """A model behind an SGLang server; a `Model` of `mempo_agents.models.base`.
+    """A model behind an SGLang server; an `Engine` of `mempo_agents.models.base`.
 
     `url` is the server's address without a version: http://127.0.0.1:30000. What `Call.output`, `output_ids`
     and `logprobs` hold is said at `mempo_agents.models.huggingface.HuggingFace`, and is the same, but for two
@@ -79,6 +91,39 @@ class SGLang(Server, frozen=True, kw_only=True):
             )
         return [found[i] for i in range(len(prompts))]
 
+    def score(self, asked: Sequence[tuple[Ids, Ids]]) -> list[tuple[float, ...] | ModelError]:
+        """Log-probabilities of the second ids after the first, as `Engine.score` says.
+
+        They are the server's own of a prompt of both, at temperature 1 whatever the sampling. Takes at most
+        as long as `generate`.
+        """
+        found: list[tuple[float, ...] | ModelError]
+        found = [() if first else ModelError(NOTHING_BEFORE) for first, _ in asked]
+        left = [i for i, (first, then) in enumerate(asked) if first and then]
+        answers = ask(self, "/generate", [_scoring(*asked[i]) for i in left], read_scored)
+        for i, answer in zip(left, answers, strict=True):
+            found[i] = answer if isinstance(answer, ModelError) else _logprobs(asked[i][1], answer)
+        return found
+
+    def update_weights(self, folder: Path) -> None:
+        """Have the server load the weights in a folder, which it sees under the same path.
+
+        It forgets what it kept of prompts. As it dies of weights of another shape, they are compared before
+        with those of `model`, where that is a folder.
+
+        Raises:
+            ConfigError: if there are no weights, or those of another network.
+            ModelError: if the server does not take them, after its bounded tries within `total` seconds.
+        """
+        given, here = shapes(folder), Path(self.model)
+        if any(here.glob("*.safetensors")):
+            wanted = shapes(here)
+            check_same(folder, given, wanted, spared=wanted)
+        body = msgspec.json.encode({"model_path": str(folder.resolve()), "flush_cache": True})
+        (answer,) = ask(self, "/update_weights_from_disk", [body], read_updated)
+        if isinstance(answer, ModelError):
+            raise answer
+
 
 def open_sglang(name: str, **settings: Any) -> SGLang:
     """The model that "MODEL@URL" names: "Qwen/Qwen2.5-7B-Instruct@http://127.0.0.1:30000".
@@ -131,6 +176,19 @@ def _body(ids: Sequence[int], prompt: Prompt, sampling: Sampling) -> bytes:
     )
 
 
+def _scoring(first: Ids, then: Ids) -> bytes:
+    """Asks for log-probabilities from the last of the first ids on, which has none itself."""
+    return msgspec.json.encode(
+        {
+            "input_ids": [*first, *then],
+            "sampling_params": {"temperature": 1.0, "max_new_tokens": 0},
+            "return_logprob": True,
+            "logprob_start_len": len(first) - 1,
+            "stream": False,
+        }
+    )
+
+
 # --- Answers -----------------------------------------------------------------------------------------------
 
 
@@ -146,11 +204,17 @@ _Id: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 class _Meta(Struct):
     finish_reason: _Finish
     output_token_logprobs: tuple[tuple[float, _Id, Any], ...]
+    input_token_logprobs: tuple[tuple[float | None, _Id, Any], ...] | None = None
     cached_tokens: Annotated[int, Meta(ge=0)] | None = None
 
 
 class _Answer(Struct):
     meta_info: _Meta
+
+
+class _Updated(Struct):
+    success: bool
+    message: str = ""
 
 
 class Generated(Struct, frozen=True):
@@ -178,19 +242,72 @@ def read_generated(body: bytes) -> Generated:
     Raises:
         Fault: if it is no answer, without tokens, or one that the server broke off.
     """
-    try:
-        meta = msgspec.json.decode(body, type=_Answer).meta_info
-    except BAD_JSON as error:
-        raise Fault(f"an answer that is not what was asked for: {error}") from None
-    end = meta.finish_reason
-    if end.type == "abort":
-        told = msgspec.json.encode({"message": end.message or "the server broke the answer off"})
-        raise refusal(end.status_code or 500, told)
+    meta = _told(body)
     if not meta.output_token_logprobs:
         raise Fault("an answer without tokens")
     return Generated(
         ids=tuple(token for _, token, _ in meta.output_token_logprobs),
         logprobs=tuple(logprob for logprob, _, _ in meta.output_token_logprobs),
-        finish_reason=_REASONS.get(end.type, ""),
+        finish_reason=_REASONS.get(meta.finish_reason.type, ""),
         cached_tokens=meta.cached_tokens,
     )
+
+
+Scored: TypeAlias = tuple[tuple[float | None, int], ...]
+"""Log-probability (None for the first one) and id of tokens of a prompt."""
+
+
+def read_scored(body: bytes) -> Scored:
+    """Read the body of an answer of status 200 to a prompt that is to be scored.
+
+    Raises:
+        Fault: if it is no answer, without the prompt's log-probabilities, or one that the server broke off.
+    """
+    told = _told(body).input_token_logprobs
+    if not told:
+        raise Fault("an answer without log-probabilities of the prompt")
+    return tuple((logprob, token) for logprob, token, _ in told)
+
+
+def read_updated(body: bytes) -> None:
+    """Read the body of an answer of status 200 to new weights.
+
+    Raises:
+        Fault: if the server says that it did not take them.
+    """
+    updated = _decoded(body, _Updated)
+    if not updated.success:
+        raise Fault(f"the weights were not taken: {updated.message or 'no reason given'}", final=True)
+
+
+def _logprobs(wanted: Ids, told: Scored) -> tuple[float, ...] | ModelError:
+    """Those of the ids that were wanted, after that of the token before them.
+
+    SGLang calls the last id of a vocabulary 0; its log-probability is right.
+    """
+    logprobs = tuple(logprob for logprob, _ in told[1:] if logprob is not None)
+    same = len(wanted) == len(told) - 1 and all(
+        token in (its, 0) for its, (_, token) in zip(wanted, told[1:], strict=True)
+    )
+    if same and len(logprobs) == len(wanted):
+        return logprobs
+    return ModelError(
+        f"wanted log-probabilities of {len(wanted):,} given ids, got {len(logprobs):,}, or those of others: "
+        "serve the model with an SGLang that knows logprob_start_len"
+    )
+
+
+def _told(body: bytes) -> _Meta:
+    meta = _decoded(body, _Answer).meta_info
+    end = meta.finish_reason
+    if end.type == "abort":
+        told = msgspec.json.encode({"message": end.message or "the server broke the answer off"})
+        raise refusal(end.status_code or 500, told)
+    return meta
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except BAD_JSON as error:
+        raise Fault(f"an answer that is not what was asked for: {error}") from None
