@@ -32,15 +32,17 @@ class Asked(Struct, frozen=True, eq=False):
 
 
 class Scorer(Protocol):
-    """Tells how likely answers are.
+    """Tells how likely answers are."""
 
-    Attributes:
-        name: What it is called in `scoring.table`.
-        fallback: Why it took the place of the one that was wanted; empty if it did not.
-    """
+    @property
+    def name(self) -> str:
+        """What it is called in `scoring.table`."""
+        ...
 
-    name: str
-    fallback: str
+    @property
+    def fallback(self) -> str:
+        """Why it took the place of the one that was wanted; empty if it did not."""
+        ...
 
     def logprobs(self, asked: Sequence[Asked]) -> list[Floats]:
         """The log-prob of each answer's tokens (nats, at temperature 1, over all tokens), in order.

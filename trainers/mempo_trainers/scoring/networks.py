@@ -69,10 +69,10 @@ def logprobs_at(logits_BCV: Tensor, rows_M: Ints, columns_M: Ints, asked: Sequen
     ids_M = np.concatenate([one.answer for one in asked])
     index = torch.from_numpy(np.stack([rows_M, columns_M, ids_M])).to(device)
     parts = []
-    for rows, columns, ids in (part.unbind() for part in index.split(_SOFTMAX_ROWS, dim=1)):
+    for rows, columns, ids in (part.unbind() for part in torch.split(index, _SOFTMAX_ROWS, dim=1)):
         logprobs = logits_BCV[rows, columns].float().log_softmax(-1)
         parts.append(logprobs.gather(1, ids[:, None])[:, 0])
-    return list(torch.cat(parts).split([len(one.answer) for one in asked]))
+    return list(torch.split(torch.cat(parts), [len(one.answer) for one in asked]))
 
 
 def as_floats(logprobs: Sequence[Tensor]) -> list[Floats]:

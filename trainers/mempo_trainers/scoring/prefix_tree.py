@@ -29,8 +29,6 @@ MOST_NODES = 4_096
 
 FLEX = "flex_attention"
 _BLOCK = 128
-_SLOW = 2.0
-"""How much longer an operation of attention takes than one of the layers' matrices."""
 
 
 class PrefixTree(Struct, frozen=True, eq=False):
@@ -79,7 +77,9 @@ def tree_logprobs(
     for part in trees:
         for i, logprobs in zip(part, one_tree(network, [asked[i] for i in part]), strict=True):
             found[i] = logprobs
-    for i, logprobs in zip(alone, batch_logprobs(network, [asked[i] for i in alone], batch_tokens), strict=True):
+    for i, logprobs in zip(
+        alone, batch_logprobs(network, [asked[i] for i in alone], batch_tokens), strict=True
+    ):
         found[i] = logprobs
     return found
 
@@ -97,7 +97,9 @@ def one_tree(network: Network, asked: Sequence[Asked]) -> list[Tensor]:
     if network.config._attn_implementation == FLEX:
         tree = _whole_blocks(tree)
     device = network.device
-    tokens_N, depth_N, kept = (torch.from_numpy(each).to(device) for each in (tree.tokens_N, tree.depth_N, kept_C))
+    tokens_N, depth_N, kept = (
+        torch.from_numpy(each).to(device) for each in (tree.tokens_N, tree.depth_N, kept_C)
+    )
     said = network(
         input_ids=tokens_N[None],
         attention_mask=tree_mask(network, tree),
@@ -139,19 +141,18 @@ def price(network: Network) -> Price:
     config = text_config(network)
     heads = config.num_attention_heads
     channels = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
-    tables = {id(table.weight): table.weight for table in _tables(network)}
-    weights = sum(each.numel() for each in network.parameters()) - sum(t.numel() for t in tables.values())
+    weights = sum(each.numel() for each in network.parameters()) - _table_weights(network)
     return Price(
         token=2.0 * weights,
-        pair=4.0 * _SLOW * config.num_hidden_layers * channels,
+        pair=4.0 * config.num_hidden_layers * channels,
         sparse=network.config._attn_implementation == FLEX,
     )
 
 
-def _tables(network: Network) -> list[torch.nn.Module]:
-    """Embeddings and head: of them a token needs a row, or, where it has no answer, none."""
-    tables = network.get_input_embeddings(), network.get_output_embeddings()
-    return [table for table in tables if table is not None]
+def _table_weights(network: Network) -> int:
+    """Weights of embeddings and head: of them a token needs one row or, where no answer is, none."""
+    tables: list[Network] = [network.get_input_embeddings(), network.get_output_embeddings()]
+    return sum({id(table.weight): table.weight.numel() for table in tables if table is not None}.values())
 
 
 @contextmanager

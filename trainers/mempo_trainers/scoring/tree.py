@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -49,7 +50,8 @@ def in_order(texts: Sequence[Ids]) -> list[int]:
 
 def shared(texts: Sequence[Ids]) -> Ints:
     """How many tokens each text begins with as the one before it does; 0 for the first."""
-    return np.array([0, *(_alike(one, two) for one, two in zip(texts, texts[1:], strict=False))][: len(texts)])
+    alike = [_alike(one, two) for one, two in pairwise(texts)]
+    return np.array([0, *alike][: len(texts)], np.int64)
 
 
 def _alike(one: Ids, two: Ids) -> int:
