@@ -68,42 +68,39 @@ def told(policy: Any, seen: Ragged, written: Responses) -> np.ndarray[Any, np.dt
         return policy.logprobs(seen, written)[0].numpy()
 
 
-def drawing(policy: HuggingFacePolicy, wished: int, size: int = 4) -> Draw:
-    """Rollouts of one round in contexts of one's own; the reward is the share of a wished token.
+def drawing(policy: HuggingFacePolicy, size: int = 4) -> Draw:
+    """Rollouts of two rounds in contexts of one's own; the reward is the share of ids below 100.
 
-    The "memory" of a round is its own text, the history its context, and the answer is fixed, so that the
-    memory credit has something to say.
+    A round's "memory" is what it was shown and wrote, its history what it was shown, and the answer is always
+    the same, so that the memory credit has something to say.
     """
-    answer = np.array([wished, wished + 1])
+    answer = np.array([100, 101])
+
+    def views(texts: Sequence[Any]) -> Ragged:
+        return Ragged(tuple(View(np.array(text), ((answer[:1], answer),)) for text in texts))
 
     def draw(step: int, attempt: int, questions: int) -> Rollouts:
-        generator = torch.Generator().manual_seed(1000 * step + attempt)
-        asked = contexts([3 + 2 * q for q in range(questions)], seed=step)
-        seen = asked[np.repeat(np.arange(questions), size)]
-        written = policy.act(seen, generator)
+        n = questions * size
+        asked = contexts([3 + 2 * q for q in range(questions)], seed=step).rows
+        rows = [np.append(asked[i // size], number) for i in range(n) for number in (1, 2)]
+        seen = Ragged(tuple(rows))
+        written = policy.act(seen, torch.Generator().manual_seed(1000 * step + attempt))
         made = rows_of(written)
-        n = len(seen)
-        views = Ragged(
-            tuple(
-                View(np.array([*row, *ids]), ((answer[:1], answer),))
-                for row, ids in zip(seen, made, strict=True)
-            )
-        )
-        plain = Ragged(tuple(View(row, ((answer[:1], answer),)) for row in seen))
-        share_N = np.array([np.mean(np.array(ids) == wished) for ids in made])
+        both = views([[*row, *ids] for row, ids in zip(rows, made, strict=True)])
+        share_N = np.array([np.mean(np.array([*made[2 * i], *made[2 * i + 1]]) < 100) for i in range(n)])
         data = Trajectories(
             question_N=np.repeat(np.arange(questions), size),
             outcome_N=share_N,
             shaping_N=np.zeros(n),
             masked_N=np.zeros(n, bool),
-            rollout_R=np.arange(n),
-            number_R=np.full(n, 2),
-            round_B=np.arange(n),
+            rollout_R=np.repeat(np.arange(n), 2),
+            number_R=np.tile([1, 2], n),
+            round_B=np.arange(2 * n),
             roles_BK=written.roles_BK,
-            reward_R=share_N,
+            reward_R=np.repeat(share_N / 2, 2),
             logprobs_BK=written.logprobs_BK.astype(np.float64),
         )
-        return Rollouts(data, seen, written, views, plain, views, plain, share_N > 0.5)
+        return Rollouts(data, seen, written, both, views(rows), both, views(rows[::2]), share_N > 0.5)
 
     return draw
 

@@ -28,7 +28,7 @@ def adapted(network: Network, rank: int, alpha: int, seed: int) -> Any:
 
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name of before
+        warnings.simplefilter("ignore")  # of old names in transformers, of GPT-2's transposed weights
         torch.manual_seed(seed)
         model = get_peft_model(network, config)
     return model.eval()
