@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from mempo_agents.rollout import episodes
 from mempo_env.errors import ConfigError
 from mempo_env.types import Call, Segment, StopReason
 from scripted import Behaviour, hang, ok, raw, serving, status
+from sglang_help import generated, refusing
 from small import QUESTIONS, TitleRetriever
 
 
@@ -34,26 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     chatting().save_pretrained(folder)
     yield folder
     load_tokenizer.cache_clear()
-
-
-def generated(text: str, finish: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
-    """What SGLang 0.5.23 answers to /generate, with the ids of a text and made-up log-probabilities."""
-    ids = chatting().encode(text, add_special_tokens=False)
-    return {
-        "text": "not looked at",
-        "output_ids": ids,
-        "meta_info": {
-            "id": "2f0c",
-            "finish_reason": finish or {"type": "stop", "matched": "</search>"},
-            "prompt_tokens": 9,
-            "completion_tokens": len(ids),
-            "cached_tokens": 4,
-            "input_token_logprobs": [],
-            "output_token_logprobs": [[-0.5 - i, token, None] for i, token in enumerate(ids)],
-            "e2e_latency": 0.1,
-            **meta,
-        },
-    }
 
 
 def asked(folder: Path, *behaviours: Behaviour, **settings: Any) -> tuple[SGLang, Any, list[dict[str, Any]]]:
@@ -145,10 +125,6 @@ GOOD = {"type": "stop", "matched": 2}
 def meta(**changed: Any) -> Behaviour:
     whole = {"finish_reason": GOOD, "output_token_logprobs": [[-1.0, 5, None]], **changed}
     return ok({"meta_info": {key: value for key, value in whole.items() if value is not ...}})
-
-
-def refusing(message: str) -> Behaviour:
-    return status(400, body=json.dumps({"error": {"message": message}}).encode())
 
 
 FAULTS: dict[str, tuple[Behaviour, type[ModelError], str, int]] = {
