@@ -25,6 +25,7 @@ lint: $(VENV)/.dev
 
 speed: $(VENV)/.dev  ## side by side with skyrl-gym, gem-llm and verl, each in its own environment
 	$(BIN)/python -m mempo_benchmarks.speed --out $(RUNS)/speed
+	$(BIN)/python -m mempo_benchmarks.speed.scoring --rollouts 4
 
 parity:  ## losses and advantages beside verl's and TRL's own functions, in an environment of their own
 	$(PYTHON) tests/parity $(PARITY)

@@ -1,9 +1,9 @@
 """What scoring memories costs beside the old log-probs: `python -m mempo_benchmarks.speed.scoring`.
 
 A random Llama of SmolLM2-135M's size (30 layers, width 576, 9 heads, 3 of keys and values, 1,536 inside,
-49,152 tokens) scores the memories and histories of rollouts of one question: a prompt of 300 tokens, 250 a
-round (60 of memory, 40 more that are written, 150 that are found), an answer of 8. The old log-probs are those
-of the 100 written tokens of each round, after prompt and previous round.
+49,152 tokens) scores memories and histories of rollouts of one question: a prompt of 300 tokens, 250 a round
+(60 of memory, 40 more that are written, 150 that are found), an answer of 8. The old log-probs are those of
+the 100 written tokens of each round, after prompt and previous round.
 """
 
 from __future__ import annotations
