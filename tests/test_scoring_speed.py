@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from scoring_help import VOCABULARY, make
 
 from mempo_benchmarks.speed import scoring
+from scoring_help import VOCABULARY, make
 
 pytest.importorskip("transformers", reason="needs mempo[llm]")
 
