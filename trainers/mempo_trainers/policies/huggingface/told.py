@@ -29,12 +29,13 @@ class _Told(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, ids_N: Tensor) -> tuple[Tensor, Tensor]:
-        logprobs, entropies = [logits_NV.new_empty(0, dtype=_wide(logits_NV))], []
+        logprobs, entropies = [], []
         for part_NV, ids in zip(_split(logits_NV), _split(ids_N, like=logits_NV), strict=True):
             logp_NV = part_NV.to(_wide(part_NV)).log_softmax(-1)
             logprobs.append(logp_NV.gather(-1, ids[:, None])[:, 0])
-            entropies.append(torch.special.entr(logp_NV.exp_()).sum(-1))
-        entropies_N = torch.cat([logprobs[0], *entropies])
+            p_NV, least = logp_NV.exp(), torch.finfo(logp_NV.dtype).min  # 0 log 0 is 0
+            entropies.append(-p_NV.mul_(logp_NV.clamp_(min=least)).sum(-1))
+        entropies_N = torch.cat(entropies)
         ctx.save_for_backward(logits_NV, ids_N, entropies_N)
         ctx.set_materialize_grads(False)
         return torch.cat(logprobs), entropies_N
@@ -51,14 +52,11 @@ class _Told(torch.autograd.Function):
         for part_NV in _split(logits_NV):
             here, n = slice(n, n + len(part_NV)), n + len(part_NV)
             p_NV = part_NV.to(_wide(part_NV)).softmax(-1)
-            out_NV = torch.zeros_like(p_NV)
+            g_N1 = (torch.zeros_like(entropies_N) if of_logprobs_N is None else of_logprobs_N)[here, None]
+            out_NV = (-g_N1 * p_NV).scatter_add_(-1, ids_N[here, None], g_N1)
             if of_entropies_N is not None:
                 inner_NV = torch.xlogy(p_NV, p_NV).addcmul_(p_NV, entropies_N[here, None])
                 out_NV -= inner_NV.mul_(of_entropies_N[here, None])
-            if of_logprobs_N is not None:
-                g_N1 = of_logprobs_N[here, None]
-                out_NV -= p_NV.mul_(g_N1)
-                out_NV.scatter_add_(-1, ids_N[here, None], g_N1)
             gradient_NV[here] = out_NV
         return gradient_NV, None
 
