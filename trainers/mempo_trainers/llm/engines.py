@@ -17,6 +17,12 @@ WEIGHTS = "weights"
 """The folder in that of a run from which a server takes the policy's weights."""
 
 
+def save_anew(policy: HuggingFacePolicy, folder: Path) -> None:
+    """Save a policy where there may be an older one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    policy.save(folder)
+
+
 def sampling(policy: HuggingFacePolicy) -> Sampling:
     """How a policy samples: at temperature 1 from all tokens, as its log-probs are."""
     return Sampling(temperature=1.0, top_p=1.0, max_tokens=policy.max_new)
@@ -78,8 +84,7 @@ class Served:
     def __call__(self) -> Engine:
         """The server, with the policy's weights as they are now."""
         if self.policy.updates != self.updates:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.policy.save(self.folder)
+            save_anew(self.policy, self.folder)
             self.server.update_weights(self.folder)
             self.updates = self.policy.updates
         return self.server

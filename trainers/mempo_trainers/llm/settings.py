@@ -39,12 +39,15 @@ class Task(Settings, frozen=True):
     held_out: Count = 64
     environment: dict[str, Option] = msgspec.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if twice := self.environment.keys() & {"dataset", "objectives", "split"}:
+            raise ConfigError(f"environment: wanted none of the task's own settings, got {min(twice)!r}")
+
     def env_kwargs(self, split: Split) -> dict[str, Any]:
         """Keyword arguments of the environment."""
-        plain = {"dataset": self.dataset, "objectives": self.objectives, "split": split}
-        if twice := plain.keys() & self.environment.keys():
-            raise ConfigError(f"task.environment: wanted none of the task's own settings, got {min(twice)!r}")
-        return {**self.environment, **plain}
+        own = {"dataset": self.dataset, "objectives": self.objectives, "split": split}
+        return {**self.environment, **own}
 
     def asked(self, split: Split) -> list[str]:
         """Sets of questions, joined by "+": draws from the training split, of others each question once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from mempo_env.errors import DataError
 from mempo_env.files import digest, read_jsonl
 from mempo_env.types import Episode, Invalid, Split
 from mempo_trainers.grpo import grpo
-from mempo_trainers.llm.engines import open_engine
+from mempo_trainers.llm.engines import open_engine, save_anew
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
 from mempo_trainers.policies.huggingface import HuggingFacePolicy, open_policy
 from mempo_trainers.ppo import ppo
@@ -78,7 +79,7 @@ def imitate(setup: SftSetup, out: Path, board: bool = True) -> dict[str, float]:
     task = setup.task
     asked = {split: task.asked(split) for split in _SPLITS}
     policy = open_policy(setup.policy)
-    examples = _examples(setup, asked["train"], policy)
+    examples = examples_of(setup, asked["train"], policy)
     told = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, policy)}
     settings["data"]["examples"] = told
@@ -145,7 +146,9 @@ class Watcher:
             return {}
         found = evaluate(self.player(), self.asked, self.task, "dev")
         if found["em"] > max(self._before(step), default=-1.0):
-            self.policy.save(self.out / f"{BEST}-{step:06d}")
+            for older in self.out.glob(f"{BEST}-*"):
+                shutil.rmtree(older)
+            save_anew(self.policy, self.out / f"{BEST}-{step:06d}")
         return {f"dev_{name}": value for name, value in found.items()}
 
     def _before(self, step: int) -> list[float]:
@@ -158,7 +161,7 @@ def _concluded(
     policy: HuggingFacePolicy, agent: Agent, task: Task, asked: Sequence[str], out: Path
 ) -> dict[str, float]:
     result = evaluate(agent, asked, task, "test")
-    policy.save(out / POLICY)
+    save_anew(policy, out / POLICY)
     conclude(out, result)
     return result
 
@@ -175,7 +178,13 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
-def _examples(setup: SftSetup, asked: Sequence[str], policy: HuggingFacePolicy) -> Examples:
+def examples_of(setup: SftSetup, asked: Sequence[str], policy: HuggingFacePolicy) -> Examples:
+    """What is imitated: an expert's rounds on the questions asked, or the last messages of a file's chats.
+
+    Raises:
+        ConfigError: if the expert plays in another way than the policy will, or writes nothing short enough.
+        DataError: for a line that is no chat, by its number.
+    """
     if not setup.examples:
         expert = make_agent(setup.expert)
         return tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
@@ -188,4 +197,6 @@ def _examples(setup: SftSetup, asked: Sequence[str], policy: HuggingFacePolicy) 
             )
         contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
         texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
+    if not texts:
+        raise DataError(f"{setup.examples}: wanted at least one chat, found none")
     return Examples(Ragged(tuple(contexts)), plain_responses(texts))
