@@ -258,9 +258,7 @@ def test_a_reference_from_another_checkpoint_is_refused(algo: str, epochs: int, 
 @pytest.mark.parametrize("off", [0.06, -0.06, np.nan, -np.inf])
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 def test_a_sampler_that_is_off_is_refused(algo: str, off: float, tmp_path: Path) -> None:
-    told = (
-        r"log-probs of the sampler in the first step: wanted .* within 0.05 nats, got .* at segment 0, token"
-    )
+    told = r"log-probs of the sampler in step 1: wanted .* within 0.05 nats, got .* at segment 0, token"
     assert_refused(tmp_path / "run", Saying(sampler=off), told, algo=algo)
 
 
@@ -309,6 +307,19 @@ def test_a_sampler_that_is_off_later_on_weighs_its_tokens(
     assert_close(there, here)
     if weight == 1:
         assert all(torch.equal(grad, there.grads[name]) for name, grad in here.grads.items())
+
+
+def test_a_sampler_that_is_off_later_on_is_refused_where_a_bound_is_set(
+    batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]],
+) -> None:
+    policy, rollouts, advantages_BK = batch
+    said = rollouts.responses
+    far = Responses(said.tokens_BK, said.roles_BK, said.logprobs_BK - np.float32(0.02))
+    stale, here = msgspec.structs.replace(rollouts, responses=far), Split(policy, 3)
+    with pytest.raises(ConfigError, match=r"sampler in step 7: wanted .* within 0.01 nats, got one 0.02"):
+        update(here, stale, advantages_BK, with_config(sampler_gap=0.01), 7)
+    assert not hasattr(here, "grads")
+    update(here, stale, advantages_BK, with_config(sampler_gap=0.03), 7)
 
 
 # --- Numbers that are none ---------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ class Config(Settings, frozen=True):
         lambda_round: GAE's lambda at the border of two rounds (ppo).
         dynamic_sampling: Most times a step may generate anew to replace groups without any advantage (grpo).
         checkpoint_every: Steps between checkpoints.
+        sampler_gap: Most nats by which log-probs of sampler and trainer may differ on a token, in any step;
+            None: `losses.SAMPLER_GAP` in the first step, and later ones are weighed.
 
     Raises:
         ConfigError: if a value is of another type, or out of range.
@@ -77,6 +79,7 @@ class Config(Settings, frozen=True):
     lambda_round: Share = 0.95
     dynamic_sampling: Whole = 0
     checkpoint_every: Count = 20
+    sampler_gap: Annotated[float, Meta(gt=0, le=MOST)] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

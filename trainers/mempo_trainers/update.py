@@ -57,7 +57,8 @@ def update(
 
     Raises:
         ConfigError: if advantages or responses are not one number a token of the rollouts; in step 1, if the
-            reference is not the policy, or the sampler told other log-probs.
+            reference is not the policy, or the sampler told other log-probs; in any step, if these differ by
+            more than `config.sampler_gap`.
     """
     advantages_BK = of_tokens("advantages", advantages_BK, rollouts.data)
     of_tokens("responses", rollouts.responses.logprobs_BK, rollouts.data)
@@ -85,8 +86,7 @@ def update(
             stats.append(moved)
         if epoch == 0:
             gap = _gap(now_BK, sampled_BK, weights_BK)
-            if step == 1:
-                _check_first(now_BK, sampled_BK, batch)
+            _check_same(now_BK, sampled_BK, batch, config, step)
         norms.append(policy.update())
     moved = losses.pooled(stats)
     return {
@@ -105,14 +105,15 @@ def _gap(now_BK: Tensor, sampled_BK: Tensor, weights_BK: Tensor) -> float:
     return float(np.max(far_BK.numpy(), initial=0.0))
 
 
-def _check_first(now_BK: Tensor, sampled_BK: Tensor, batch: _Batch) -> None:
-    """Refuse a reference, or a sampler, that is not the policy that is about to learn."""
-    others = {"the sampler": (sampled_BK, losses.SAMPLER_GAP)}
-    if batch.reference_BK is not None:
-        others["the reference"] = batch.reference_BK, losses.SAME
-    for name, (theirs_BK, atol) in others.items():
-        what = f"{name} in the first step"
-        losses.check_same(now_BK, theirs_BK, batch.weights_BK, atol=atol, what=what)
+def _check_same(now_BK: Tensor, sampled_BK: Tensor, batch: _Batch, config: Config, step: int) -> None:
+    """Refuse a sampler that is not the policy that learns; in the first step a reference that is not, too."""
+    if step == 1 or config.sampler_gap is not None:
+        most = losses.SAMPLER_GAP if config.sampler_gap is None else config.sampler_gap
+        what = f"the sampler in step {step}"
+        losses.check_same(now_BK, sampled_BK, batch.weights_BK, atol=most, what=what)
+    if step == 1 and batch.reference_BK is not None:
+        what = "the reference in the first step"
+        losses.check_same(now_BK, batch.reference_BK, batch.weights_BK, atol=losses.SAME, what=what)
 
 
 @torch.no_grad()

@@ -107,7 +107,9 @@ class Setup(Settings, frozen=True):
     policy: PolicySettings
     task: Task = Task()
     sampler: Sampler = Sampler()
-    config: Config = Config(steps=100, learning_rate=1e-6, kl=1e-3, kl_kind="low_var_kl", checkpoint_every=10)
+    config: Config = Config(
+        steps=100, learning_rate=1e-6, kl=1e-3, kl_kind="low_var_kl", checkpoint_every=10, sampler_gap=0.05
+    )
     evaluate_every: Whole = 10
 
 
