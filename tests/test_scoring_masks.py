@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 
 from mempo_env.errors import ConfigError
 from mempo_trainers.scoring import masks
-from mempo_trainers.scoring.naive import Naive
+from mempo_trainers.scoring.attention import BLOCKS, FLEX, skipping
+from mempo_trainers.scoring.base import Asked
 from mempo_trainers.scoring.networks import as_floats, at_rest
-from mempo_trainers.scoring.prefix_tree import FLEX, flex_on_cuda, one_tree, price
+from mempo_trainers.scoring.prefix_tree import one_tree
 from mempo_trainers.scoring.tree import grow, in_order
 from scoring_help import alone, far, make, network, related, texts
+
+pytest.importorskip("transformers", reason="needs mempo[llm]")
+from transformers.integrations import sdpa_attention
 
 LOWEST = torch.finfo(torch.float32).min
 CPU = torch.device("cpu")
@@ -90,28 +94,64 @@ def test_a_network_on_flex_attention_says_the_same(name: str, monkeypatch: pytes
     with at_rest(net):
         told = as_floats(one_tree(net, [asked[i] for i in order]))
     assert far(told, [alone(network(name), asked[i]) for i in order]) < 1e-4
-    assert price(net).sparse
+    with torch.no_grad(), skipping(net) as skips:
+        assert skips
 
 
-def test_a_network_is_set_to_flex_on_cuda_alone_and_back() -> None:
+def test_attention_skips_on_cuda_and_under_sdpa_and_is_set_back() -> None:
     class Elsewhere:
-        def __init__(self, kind: str) -> None:
-            self.device, self.config = (
-                torch.device(kind),
-                type("Config", (), {"_attn_implementation": "sdpa"})(),
-            )
+        def __init__(self, kind: str, used: str) -> None:
+            self.device = torch.device(kind)
+            self.config = type("Config", (), {"_attn_implementation": used})()
 
         def set_attn_implementation(self, name: str) -> None:
             self.config._attn_implementation = name
 
-    for kind, used in (("cuda", FLEX), ("cpu", "sdpa")):
-        net = Elsewhere(kind)
-        with pytest.raises(RuntimeError), flex_on_cuda(net):
-            assert net.config._attn_implementation == used
+    for kind, before, used in (
+        ("cuda", "sdpa", FLEX),
+        ("cuda", "eager", FLEX),
+        ("cpu", "sdpa", BLOCKS),
+        ("cpu", "eager", "eager"),
+    ):
+        net = Elsewhere(kind, before)
+        with torch.no_grad(), pytest.raises(RuntimeError), skipping(net) as skips:
+            assert net.config._attn_implementation == used and skips is (used != "eager")
             raise RuntimeError
-        assert net.config._attn_implementation == "sdpa"
-    with flex_on_cuda(make("llama")):
-        assert len(Naive(network("llama")).logprobs(related(np.random.default_rng(0)))) > 10
+        assert net.config._attn_implementation == before
+        with skipping(net) as skips:  # with gradients
+            assert net.config._attn_implementation == before and not skips
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2, windows", "mistral", "gemma3", "gpt2"])
+@pytest.mark.parametrize("rows", [1, 7, 256])
+def test_blocks_of_sdpa_say_what_all_at_once_says(
+    name: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mempo_trainers.scoring.attention._ROWS", rows)
+    net, asked = network(name), related(np.random.default_rng(9))
+    order = in_order([one.read for one in asked])
+    with at_rest(net):
+        told = as_floats(one_tree(net, [asked[i] for i in order]))
+    assert net.config._attn_implementation == "sdpa"
+    assert far(told, [alone(net, asked[i]) for i in order]) < 1e-4
+
+
+def test_what_no_row_of_a_block_sees_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1-2-3-4 and 1-5-6-7, two rows at a time: blocks 12, 34, 56 and 7 see 2, 4, 3 and 4 nodes."""
+    net = make("llama")
+    monkeypatch.setattr("mempo_trainers.scoring.attention._ROWS", 2)
+    forward, looks = sdpa_attention.sdpa_attention_forward, []
+
+    def counted(module: Any, query: Any, key: Any, *rest: Any, **kwargs: Any) -> Any:
+        looks.append((query.shape[2], key.shape[2]))
+        return forward(module, query, key, *rest, **kwargs)
+
+    monkeypatch.setattr(sdpa_attention, "sdpa_attention_forward", counted)
+    with at_rest(net):
+        one_tree(
+            net, [Asked(np.array([1, 2, 3, 4]), np.array([9])), Asked(np.array([1, 5, 6, 7]), np.array([9]))]
+        )
+    assert looks == [(2, 2), (2, 4), (2, 3), (1, 4)] * 2
 
 
 def test_layers_that_neither_see_all_nor_a_window_are_refused() -> None:

@@ -161,10 +161,11 @@ def test_what_is_shared_is_read_once_and_logits_are_made_for_answers_only() -> N
 
 
 def test_the_cheaper_way_is_taken() -> None:
-    """A network with wide layers reads each beginning once; one with little but attention cuts its trees."""
+    """Wide layers: each beginning is read once. Little but attention, and a dense mask: trees are cut."""
     asked = related(np.random.default_rng(4))
     wide = make("llama", intermediate_size=9_000)
-    narrow = make("llama", num_attention_heads=16, num_key_value_heads=1, head_dim=64, intermediate_size=1)
+    thin = {"num_attention_heads": 16, "num_key_value_heads": 1, "head_dim": 64, "intermediate_size": 1}
+    narrow = make("llama", **thin, attn_implementation="eager")
     nodes = len({one.read[: n + 1].tobytes() for one in asked for n in range(len(one.read))})
     tokens = sum(len(one.read) for one in asked)
     seen = counting(wide), counting(narrow)
@@ -177,9 +178,9 @@ def test_the_cheaper_way_is_taken() -> None:
 def test_the_price_is_of_layers_and_pairs() -> None:
     """By hand: two layers of q 32x32, k and v 32x16, o 32x32, three of 32x48, norms 2x32; a norm of 32."""
     layer = 32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 48 + 2 * 32
-    found = price(network("llama"))
+    found = price(network("llama"), sparse=True)
     assert found.token == 2 * (2 * layer + 32)
-    assert found.pair == 4 * 2 * 32 and not found.sparse
+    assert found.pair == 4 * 2 * 32 and found.sparse
 
 
 # --- Gradients ---------------------------------------------------------------------------------------------

@@ -57,11 +57,17 @@ def test_networks_with_rotations_by_length_are_read_text_by_text() -> None:
 
 
 def _deaf(net: Any) -> Any:
-    """The network, whose layers get no mask: all nodes before it are what a node sees."""
+    """The network, whose layers see all that comes before, whatever the mask says."""
+
+    def ignore(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        mask = kwargs["attention_mask"]
+        return args, kwargs if mask is None else {
+            **kwargs,
+            "attention_mask": torch.full_like(mask, -1e9).triu(1),
+        }
+
     for layer in net.model.layers:
-        layer.register_forward_pre_hook(
-            lambda module, args, kwargs: (args, {**kwargs, "attention_mask": None}), with_kwargs=True
-        )
+        layer.register_forward_pre_hook(ignore, with_kwargs=True)
     return net
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from mempo_trainers.credit.data import Floats
 from mempo_trainers.scoring import masks
+from mempo_trainers.scoring.attention import FLEX, skipping
 from mempo_trainers.scoring.base import Asked, check_asked
 from mempo_trainers.scoring.naive import BATCH_TOKENS, batch_logprobs
 from mempo_trainers.scoring.networks import (
@@ -27,14 +27,13 @@ from mempo_trainers.scoring.tree import Price, Tree, cut, grow, in_order, shared
 MOST_NODES = 4_096
 """Nodes of a tree at most: a dense mask of 4,096 x 4,096 takes 64 MB in float32."""
 
-FLEX = "flex_attention"
 _BLOCK = 128
 
 
 class PrefixTree(Struct, frozen=True, eq=False):
     """Reads what contexts share once; `open_scorer` makes sure that the network can.
 
-    On CUDA FlexAttention skips what a tree hides; elsewhere the mask is dense.
+    Attention skips what a tree hides (`scoring.attention`), if the network uses sdpa, or is on CUDA.
 
     Attributes:
         network: Who is asked; its attention is eager, sdpa or flex.
@@ -52,7 +51,7 @@ class PrefixTree(Struct, frozen=True, eq=False):
     def logprobs(self, asked: Sequence[Asked]) -> list[Floats]:
         """As `Scorer` says."""
         check_asked(asked, positions(self.network))
-        with at_rest(self.network), flex_on_cuda(self.network):
+        with at_rest(self.network):
             return as_floats(tree_logprobs(self.network, asked, self.most_nodes, self.batch_tokens))
 
 
@@ -65,12 +64,14 @@ def tree_logprobs(
     """Log-probs of the answers' tokens, with gradients, in the mode that the network is in.
 
     The contexts are cut into trees as is cheapest (`tree.cut`); those that are best read alone are, in
-    batches. The mask is FlexAttention's if the network uses that, else dense.
+    batches.
     """
     texts = [one.read for one in asked]
     order = in_order(texts)
     ordered = [texts[i] for i in order]
-    runs = cut(np.array([len(text) for text in ordered]), shared(ordered), price(network), most_nodes)
+    with skipping(network) as sparse:
+        cost = price(network, sparse)
+    runs = cut(np.array([len(text) for text in ordered]), shared(ordered), cost, most_nodes)
     trees = [[order[i] for i in run] for run in runs if len(run) > 1]
     alone = [order[run.start] for run in runs if len(run) == 1]
     found: list[Tensor] = [torch.empty(0)] * len(asked)
@@ -94,19 +95,18 @@ def one_tree(network: Network, asked: Sequence[Asked]) -> list[Tensor]:
     tree, paths = grow([one.read for one in asked])
     needed_M = np.concatenate([path[len(one.context) - 1 :] for one, path in zip(asked, paths, strict=True)])
     kept_C, columns_M = np.unique(needed_M, return_inverse=True)
-    if network.config._attn_implementation == FLEX:
-        tree = _whole_blocks(tree)
-    device = network.device
-    tokens_N, depth_N, kept = (
-        torch.from_numpy(each).to(device) for each in (tree.tokens_N, tree.depth_N, kept_C)
-    )
-    said = network(
-        input_ids=tokens_N[None],
-        attention_mask=tree_mask(network, tree),
-        position_ids=depth_N[None],
-        use_cache=False,
-        logits_to_keep=kept,
-    )
+    with skipping(network):
+        if network.config._attn_implementation == FLEX:
+            tree = _whole_blocks(tree)
+        arrays = tree.tokens_N[None], tree.depth_N[None], kept_C
+        tokens_1N, depth_1N, kept = (torch.from_numpy(each).to(network.device) for each in arrays)
+        said = network(
+            input_ids=tokens_1N,
+            attention_mask=tree_mask(network, tree),
+            position_ids=depth_1N,
+            use_cache=False,
+            logits_to_keep=kept,
+        )
     return logprobs_at(said.logits, np.zeros_like(columns_M), columns_M, asked)
 
 
@@ -136,8 +136,13 @@ def _whole_blocks(tree: Tree) -> Tree:
     )
 
 
-def price(network: Network) -> Price:
-    """What a pass costs by its operations: two a weight and token, and four a pair, layer and channel."""
+def price(network: Network, sparse: bool) -> Price:
+    """What a pass costs by its operations: two a weight and token, and four a pair, layer and channel.
+
+    Args:
+        network: Whose pass.
+        sparse: Whether it skips pairs that a tree hides.
+    """
     config = text_config(network)
     heads = config.num_attention_heads
     channels = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
@@ -145,7 +150,7 @@ def price(network: Network) -> Price:
     return Price(
         token=2.0 * weights,
         pair=4.0 * config.num_hidden_layers * channels,
-        sparse=network.config._attn_implementation == FLEX,
+        sparse=sparse,
     )
 
 
@@ -153,17 +158,3 @@ def _table_weights(network: Network) -> int:
     """Weights of embeddings and head: of them a token needs one row or, where no answer is, none."""
     tables: list[Network] = [network.get_input_embeddings(), network.get_output_embeddings()]
     return sum({id(table.weight): table.weight.numel() for table in tables if table is not None}.values())
-
-
-@contextmanager
-def flex_on_cuda(network: Network) -> Iterator[None]:
-    """Let a network on CUDA use FlexAttention; afterwards it uses what it did."""
-    before = network.config._attn_implementation
-    if network.device.type != "cuda" or before == FLEX:
-        yield
-        return
-    network.set_attn_implementation(FLEX)
-    try:
-        yield
-    finally:
-        network.set_attn_implementation(before)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mempo_env.errors import ConfigError
 from mempo_trainers.credit.data import Floats
+from mempo_trainers.scoring.attention import FLEX
 from mempo_trainers.scoring.base import Asked
 from mempo_trainers.scoring.masks import windows
 from mempo_trainers.scoring.naive import batch_logprobs
@@ -24,7 +25,7 @@ from mempo_trainers.scoring.networks import (
     rope_types,
     text_config,
 )
-from mempo_trainers.scoring.prefix_tree import FLEX, flex_on_cuda, one_tree
+from mempo_trainers.scoring.prefix_tree import one_tree
 from mempo_trainers.scoring.tree import in_order
 
 TOLERANCE = 1e-4
@@ -56,8 +57,7 @@ def doubt(network: Network) -> str:
         with at_rest(network), _full_precision():
             texts_M = np.concatenate(as_floats(batch_logprobs(network, asked)))
             allowed = _allowed(network, asked, texts_M)
-            with flex_on_cuda(network):
-                tree_M = np.concatenate(as_floats(one_tree(network, asked)))
+            tree_M = np.concatenate(as_floats(one_tree(network, asked)))
     except ConfigError as error:
         return str(error)
     except Exception as error:  # whatever a network says of a mask that it does not know
