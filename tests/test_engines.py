@@ -126,8 +126,16 @@ def test_nothing_to_continue_reads_nothing() -> None:
 # --- Stop texts and draws ----------------------------------------------------------------------------------
 
 IDS = st.lists(st.integers(0, len(chatting()) + 3), min_size=1, max_size=40)
+LETTERS = [chatting().convert_tokens_to_ids(list(text)) for text in STOP]
 ENDING = [
-    chatting().encode(text, add_special_tokens=False) for text in (*STOP, "></search>", "<|end|></answer>")
+    *(
+        chatting().encode(text, add_special_tokens=False)
+        for text in (*STOP, "></search>", "<|end|></answer>")
+    ),
+    *LETTERS,
+    [
+        id for letter in LETTERS[0] for id in (letter, 3, len(chatting()) + 1)
+    ],  # with ids in between that are no text
 ]
 
 

@@ -172,18 +172,17 @@ def _narrowed(cache: Cache, mask_BT: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def _joined(going: _Batch | None, new: _Batch | None) -> _Batch | None:
-    """Two batches as one, padded on the left to one width."""
+    """Two batches as one; the new one, none of whose prompts is longer, is padded on the left."""
     if going is None or new is None:
         return going or new
-    width = max(going.mask_BT.shape[1], new.mask_BT.shape[1])
-    mine, its = width - going.mask_BT.shape[1], width - new.mask_BT.shape[1]
+    less = going.mask_BT.shape[1] - new.mask_BT.shape[1]
 
     def both(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return torch.cat([pad(first, (0, 0, mine, 0)), pad(second, (0, 0, its, 0))])
+        return torch.cat([first, pad(second, (0, 0, less, 0))])
 
     for layer, other in zip(going.cache.layers, new.cache.layers, strict=True):
         layer.keys, layer.values = both(layer.keys, other.keys), both(layer.values, other.values)
-    mask_BT = torch.cat([pad(going.mask_BT, (mine, 0)), pad(new.mask_BT, (its, 0))])
+    mask_BT = torch.cat([going.mask_BT, pad(new.mask_BT, (less, 0))])
     return _Batch(going.rows + new.rows, going.cache, mask_BT, torch.cat([going.last_B1, new.last_B1]))
 
 
