@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_help import FAMILIES, chatting
+from llm_help import FAMILIES, chatting, save, small_network
 from llm_policy_help import (
     VOCABULARY,
     alone,
@@ -29,7 +29,7 @@ from mempo_agents.models.base import ModelOverflow
 from mempo_env.errors import ConfigError
 from mempo_trainers.credit.data import ANSWER, CALL, MEM, NOT_GENERATED, THINK
 from mempo_trainers.policies.base import Responses
-from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySettings
+from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySettings, open_policy
 from mempo_trainers.policies.huggingface import told as told_module
 from mempo_trainers.policies.huggingface.told import told as from_logits
 from mempo_trainers.scoring.base import Asked
@@ -177,11 +177,12 @@ def test_what_can_not_be_read_is_refused() -> None:
         here.act(contexts([9]), generator())
 
 
-def test_an_attention_that_a_model_lacks_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="attention: wanted one that Gemma2ForCausalLM supports, got 'sdpa'"
-    ):
-        policy("gemma2", attention="sdpa")
+def test_an_attention_that_a_model_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = small_network("llama", VOCABULARY)
+    network.set_attn_implementation("eager")
+    monkeypatch.setattr(type(network), "_supports_sdpa", False)
+    with pytest.raises(ConfigError, match="attention: wanted one that LlamaForCausalLM supports, got 'sdpa'"):
+        wrapped(network, attention="sdpa")
 
 
 def test_batches_hold_every_segment_once_and_no_more_than_they_may() -> None:
@@ -293,9 +294,6 @@ def test_bfloat16_multiplies_in_it_and_learns_in_float32(rank: int) -> None:
 
 
 def test_a_frozen_model_lies_in_bfloat16_and_so_do_the_matrices_of_a_reference(tmp_path: Any) -> None:
-    from llm_help import save, small_network
-    from mempo_trainers.policies.huggingface import open_policy
-
     folder = save(tmp_path / "model", small_network("llama", VOCABULARY), chatting())
     under = open_policy(PolicySettings(model=str(folder), dtype="bfloat16", lora_rank=2))
     kept = {w.dtype for n, w in under.loaded.network.named_parameters() if "lora" not in n}

@@ -87,7 +87,7 @@ class HuggingFacePolicy:
             self._adapter = adapted(network, settings.lora_rank, settings.lora_alpha, settings.seed)
         if settings.gradient_checkpointing:
             checkpointed(network)
-        self.value = nn.Linear(network.config.get_text_config().hidden_size, 1, device=network.device)
+        self.value = nn.Linear(network.get_output_embeddings().weight.shape[1], 1, device=network.device)
         for weight in self.value.parameters():
             nn.init.zeros_(weight)
         self._weights = _learning(network, self.value)
@@ -239,6 +239,8 @@ class HuggingFacePolicy:
 def _attend(network: Network, attention: str) -> None:
     try:
         network.set_attn_implementation(attention)
+        if network.config._attn_implementation != attention:
+            raise ValueError("it can't be changed")
     except (ValueError, ImportError) as error:
         raise ConfigError(
             f"attention: wanted one that {type(network).__name__} supports, got {attention!r}: "
