@@ -30,8 +30,10 @@ def policy(family: str = "qwen2", config: dict[str, Any] | None = None, **settin
 
 def wrapped(network: Any, scorer: Any = None, **settings: Any) -> HuggingFacePolicy:
     loaded = around(network, chatting(), name="tiny").loaded
-    defaults = {"max_new": 12, "learning_rate": 1e-3}
-    return HuggingFacePolicy(loaded, PolicySettings(model="tiny", **defaults | settings), scorer)
+    names = ("learning_rate", "max_grad_norm", "seed")
+    learning = {"learning_rate": 1e-3} | {name: settings.pop(name) for name in names if name in settings}
+    made = PolicySettings(model="tiny", **{"max_new": 12} | settings)
+    return HuggingFacePolicy(loaded, made, scorer, **learning)
 
 
 def texts(lengths: Sequence[int], seed: int = 0) -> list[np.ndarray[Any, np.dtype[np.int64]]]:

@@ -302,7 +302,7 @@ from mempo_trainers.grpo import grpo
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
 from mempo_trainers.run import Run
 model, folder, dies = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-here = open_policy(PolicySettings(model=model, max_new=6, learning_rate=0.01, warmup_steps=3))
+here = open_policy(PolicySettings(model=model, max_new=6, warmup_steps=3), learning_rate=0.01)
 config = Config(steps=5, questions=2, rollouts=4, kl=0.1, checkpoint_every=2)
 calls, update = [0], here.update
 def dying():

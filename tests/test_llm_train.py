@@ -229,7 +229,7 @@ def test_a_server_gets_the_weights_when_they_have_changed(model: Path, tmp_path:
         def update_weights(self, folder: Path) -> None:
             self.given.append(load_file(folder / "model.safetensors"))
 
-    policy, server = open_policy(PolicySettings(model=str(model), learning_rate=0.1)), Server()
+    policy, server = open_policy(PolicySettings(model=str(model)), learning_rate=0.1), Server()
     served = Served(server, policy, tmp_path / "weights")
     assert served() is server and served() is server and len(server.given) == 1
     for weight in policy.loaded.network.parameters():
@@ -248,6 +248,34 @@ def test_a_dead_server_ends_the_run_with_one_line(
     assert main([*made, "--set", "sampler.url=http://127.0.0.1:9"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mempo: ") and "127.0.0.1:9" in error
+
+
+def test_a_tiny_policy_learns_here_as_it_does_from_the_toy_command(tmp_path: Path) -> None:
+    """The same questions, the same warm start, the same numbers: there is one loop."""
+    from mempo_env.questions.prepared import open_corpus, prepared
+    from mempo_env.questions.world import synthetic
+    from mempo_trainers.toy_text import WARM, askable
+    from mempo_trainers.toy_text import train as toy_train
+    from tiny_lm_help import LEARN, SMALL
+
+    toy_train(SMALL, LEARN, tmp_path / "toy", board=False)
+    world = synthetic(SMALL.world)
+    with prepared(tmp_path / "data", "places", "synthetic") as writer:
+        for question in filter(askable, world):
+            writer.question(question, "world")
+        for passage in open_corpus(world.folder):  # type: ignore[arg-type]
+            writer.passage(passage)
+    environment = SMALL.environment("train")
+    plain = {name: environment[name] for name in ("top_k", "max_rounds", "reward", "system_prompt", "hint")}
+    task = Task(
+        dataset=str(tmp_path / "data"), objectives=2, sets=SMALL.episodes, held_out=2, environment=plain
+    )
+    policy = PolicySettings(model=str(tmp_path / "toy" / WARM / POLICY), max_new=SMALL.max_new)
+    made = Setup(policy=policy, task=task, config=LEARN, evaluate_every=0)
+    train(made, tmp_path / "run")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "toy")
+    here, there = (checkpoint.read(tmp_path / name / CHECKPOINT)["policy"] for name in ("run", "toy"))
+    assert all(torch.equal(value, there["model"][name]) for name, value in here["model"].items())
 
 
 # --- Imitation ---------------------------------------------------------------------------------------------

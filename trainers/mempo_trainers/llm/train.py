@@ -11,21 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from mempo_agents.base import Agent
 from mempo_agents.models.base import Message, Prompt
 from mempo_agents.table import make_agent
-from mempo_env.errors import DataError
+from mempo_env.errors import ConfigError, DataError
 from mempo_env.files import digest, read_jsonl
 from mempo_env.types import Episode, Invalid, Split
 from mempo_trainers.grpo import grpo
-from mempo_trainers.llm.engines import open_engine, save_anew
+from mempo_trainers.llm.engines import Opened, opened, save_anew
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
-from mempo_trainers.policies.huggingface import HuggingFacePolicy, open_policy
+from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, conclude, read_rows
-from mempo_trainers.scoring.table import open_scorer
 from mempo_trainers.sft import Examples, sft, shown, tokenised
-from mempo_trainers.text import check_enough, drawing, numbered, play
+from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, play
 from mempo_trainers.tokens import Ragged, plain_responses
 
 LOOPS = {"grpo": grpo, "ppo": ppo}
@@ -52,58 +50,55 @@ def train(setup: Setup, out: Path, board: bool = True) -> dict[str, float]:
     task, config = setup.task, setup.config
     asked = {split: task.asked(split) for split in _SPLITS}
     check_enough(numbered(asked["train"]), config.questions)
-    policy = open_policy(setup.policy, lambda network: open_scorer(setup.sampler.scorer, network))
-    settings = {**msgspec.to_builtins(setup), **_content(task, asked, policy)}
+    learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
+    made = opened(setup.policy, setup.sampler, task.agent, out, **learning)
+    settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
     with Run(out, settings, board) as run:
-        engine = open_engine(setup.sampler, policy, out)
-
-        def player(*_: object) -> Agent:
-            return make_agent(task.agent, model=engine())
-
         draw = drawing(
-            player,
-            policy.tokenizer,
+            made.players,
+            made.policy.tokenizer,
             asked["train"],
             task.env_kwargs("train"),
             config.rollouts,
             config.seed,
             setup.sampler.spare,
         )
-        watch = Watcher(policy, player, task, asked["dev"], setup.evaluate_every, out)
-        LOOPS[config.algo](policy, draw, config, run, watch)
-        return _concluded(policy, player(), task, asked["test"], out)
+        watch = Watcher(made, task, asked["dev"], setup.evaluate_every, out)
+        LOOPS[config.algo](made.policy, draw, config, run, watch)
+        return _concluded(made, task, asked["test"], out)
 
 
 def imitate(setup: SftSetup, out: Path, board: bool = True) -> dict[str, float]:
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
     asked = {split: task.asked(split) for split in _SPLITS}
-    policy = open_policy(setup.policy)
-    examples = examples_of(setup, asked["train"], policy)
+    made = opened(setup.policy, Sampler(), task.agent, out, learning_rate=setup.sft.learning_rate)
+    examples = examples_of(setup, asked["train"], made.policy)
     told = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
-    settings = {**msgspec.to_builtins(setup), **_content(task, asked, policy)}
+    settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
     settings["data"]["examples"] = told
     with Run(out, settings, board) as run:
-        engine = open_engine(Sampler(), policy, out)
-
-        def player() -> Agent:
-            return make_agent(task.agent, model=engine())
-
-        watch = Watcher(policy, player, task, asked["dev"], setup.evaluate_every, out)
-        sft(policy, examples, setup.sft, run, watch)
-        return _concluded(policy, player(), task, asked["test"], out)
+        sft(
+            made.policy,
+            examples,
+            setup.sft,
+            run,
+            Watcher(made, task, asked["dev"], setup.evaluate_every, out),
+        )
+        return _concluded(made, task, asked["test"], out)
 
 
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
-def evaluate(agent: Agent, question_ids: Sequence[str], task: Task, split: Split) -> dict[str, float]:
-    """What an agent does on questions, as it samples: means over episodes that are not masked.
+def evaluate(made: Opened, question_ids: Sequence[str], task: Task, split: Split) -> dict[str, float]:
+    """What a policy does on questions, as it samples: means over episodes that are not masked.
 
     `em` and `f1` are of objectives, `success` is all of them right, `well_formed` the share of rounds that
     can be read.
     """
-    played = play(agent, question_ids, task.env_kwargs(split), seed=0)
+    player = made.players(np.random.default_rng(0))
+    played = play(player, question_ids, task.env_kwargs(split), seed=0)
     return _means([episode for episode in played if not episode.mask_episode])
 
 
@@ -120,21 +115,19 @@ def _means(played: Sequence[Episode]) -> dict[str, float]:
     }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Watcher:
     """Evaluates a policy on the dev split now and then, and keeps the best.
 
     Attributes:
-        policy: Who learns.
-        player: Makes the agent that plays as the policy is then.
+        opened: Who learns, and who plays.
         task: What is played.
         asked: The questions.
         every: Steps between evaluations; 0: none.
         out: The folder of the run.
     """
 
-    policy: HuggingFacePolicy
-    player: Any
+    opened: Opened
     task: Task
     asked: Sequence[str]
     every: int
@@ -144,11 +137,11 @@ class Watcher:
         """The measures of a step, "dev_em" and so on; none where it is not evaluated."""
         if not self.every or step % self.every:
             return {}
-        found = evaluate(self.player(), self.asked, self.task, "dev")
+        found = evaluate(self.opened, self.asked, self.task, "dev")
         if found["em"] > max(self._before(step), default=-1.0):
             for older in self.out.glob(f"{BEST}-*"):
                 shutil.rmtree(older)
-            save_anew(self.policy, self.out / f"{BEST}-{step:06d}")
+            save_anew(self.opened.policy, self.out / f"{BEST}-{step:06d}")
         return {f"dev_{name}": value for name, value in found.items()}
 
     def _before(self, step: int) -> list[float]:
@@ -157,20 +150,18 @@ class Watcher:
         return [row["dev_em"] for row in rows[: step - 1] if row.get("dev_em") is not None]
 
 
-def _concluded(
-    policy: HuggingFacePolicy, agent: Agent, task: Task, asked: Sequence[str], out: Path
-) -> dict[str, float]:
-    result = evaluate(agent, asked, task, "test")
-    save_anew(policy, out / POLICY)
+def _concluded(made: Opened, task: Task, asked: Sequence[str], out: Path) -> dict[str, float]:
+    result = evaluate(made, asked, task, "test")
+    save_anew(made.policy, out / POLICY)
     conclude(out, result)
     return result
 
 
-def _content(task: Task, asked: Mapping[Split, Sequence[str]], policy: HuggingFacePolicy) -> dict[str, Any]:
+def _content(task: Task, asked: Mapping[Split, Sequence[str]], made: Opened) -> dict[str, Any]:
     """Digests of what the settings name: questions, model. A run does not go on with others."""
     return {
         "data": {"questions": task.fingerprint(), **{name: digest(*ids) for name, ids in asked.items()}},
-        "model": policy.began,
+        "model": made.began,
     }
 
 
@@ -178,7 +169,7 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
-def examples_of(setup: SftSetup, asked: Sequence[str], policy: HuggingFacePolicy) -> Examples:
+def examples_of(setup: SftSetup, asked: Sequence[str], policy: TextPolicy) -> Examples:
     """What is imitated: an expert's rounds on the questions asked, or the last messages of a file's chats.
 
     Raises:
@@ -188,15 +179,24 @@ def examples_of(setup: SftSetup, asked: Sequence[str], policy: HuggingFacePolicy
     if not setup.examples:
         expert = make_agent(setup.expert)
         return tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
+    if not isinstance(policy, HuggingFacePolicy):
+        raise ConfigError(
+            f"examples: wanted a model of transformers, which knows chats, got {setup.policy.model}"
+        )
+    return chats(Path(setup.examples), policy)
+
+
+def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
+    """The last messages of a file's chats, after those before them."""
     contexts, texts = [], []
-    for number, chat in read_jsonl(Path(setup.examples), _Chat):
+    for number, chat in read_jsonl(file, _Chat):
         if len(chat.messages) < 2 or chat.messages[-1].role != "assistant":
             raise DataError(
-                f"{setup.examples}:{number}: wanted messages of which the last is the assistant's, got roles "
+                f"{file}:{number}: wanted messages of which the last is the assistant's, got roles "
                 f"{[message.role for message in chat.messages]}"
             )
         contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
         texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
     if not texts:
-        raise DataError(f"{setup.examples}: wanted at least one chat, found none")
+        raise DataError(f"{file}: wanted at least one chat, found none")
     return Examples(Ragged(tuple(contexts)), plain_responses(texts))

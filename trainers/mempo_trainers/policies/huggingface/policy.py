@@ -40,12 +40,15 @@ SAMPLED_TOKENS = 4
 """Times `batch_tokens` that are sampled at once: nothing is kept for a backward pass."""
 
 
-def open_policy(settings: PolicySettings, scorer: OpenScorer | None = None) -> HuggingFacePolicy:
+def open_policy(
+    settings: PolicySettings, scorer: OpenScorer | None = None, **learning: Any
+) -> HuggingFacePolicy:
     """Load a model to train.
 
     Args:
         settings: Which, and how.
         scorer: How memories are scored; None: each answer in a text of its own.
+        learning: Keyword arguments of the class: learning_rate, max_grad_norm, seed.
 
     Raises:
         MissingExtra: without transformers, or, for adapters, peft.
@@ -53,7 +56,7 @@ def open_policy(settings: PolicySettings, scorer: OpenScorer | None = None) -> H
     """
     dtype = settings.dtype if settings.lora_rank else "float32"
     model = open_huggingface(settings.model, dtype=dtype, device=settings.device)
-    return HuggingFacePolicy(model.loaded, settings, scorer)
+    return HuggingFacePolicy(model.loaded, settings, scorer, **learning)
 
 
 class HuggingFacePolicy:
@@ -66,6 +69,9 @@ class HuggingFacePolicy:
         loaded: The model; its network is changed in place.
         settings: How it is held and learns.
         scorer: See `open_policy`.
+        learning_rate: Of AdamW.
+        max_grad_norm: Gradients are clipped to this norm.
+        seed: Of the first weights of adapters.
 
     Attributes:
         loaded: The model as it is now, adapters included, for engines that share its weights.
@@ -76,22 +82,32 @@ class HuggingFacePolicy:
         optimizer: What `update` steps.
     """
 
-    def __init__(self, loaded: Loaded, settings: PolicySettings, scorer: OpenScorer | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        settings: PolicySettings,
+        scorer: OpenScorer | None = None,
+        *,
+        learning_rate: float = 1e-6,
+        max_grad_norm: float = 1.0,
+        seed: int = 0,
+    ) -> None:
         self.loaded, self.settings, network = loaded, settings, loaded.network
         self.began, loaded.contents = loaded.contents, None  # its weights will change
         self.tokenizer, self.max_new = ChatTokenizer(loaded.tokenizer), settings.max_new
+        self.max_grad_norm = max_grad_norm
         if settings.attention != "auto":
             _attend(network, settings.attention)
         self._adapter: Any = None
         if settings.lora_rank:
-            self._adapter = adapted(network, settings.lora_rank, settings.lora_alpha, settings.seed)
+            self._adapter = adapted(network, settings.lora_rank, settings.lora_alpha, seed)
         if settings.gradient_checkpointing:
             checkpointed(network)
         self.value = nn.Linear(network.get_output_embeddings().weight.shape[1], 1, device=network.device)
         for weight in self.value.parameters():
             nn.init.zeros_(weight)
         self._weights = _learning(network, self.value)
-        self.optimizer = _optimizer(self._weights.values(), settings)
+        self.optimizer = _optimizer(self._weights.values(), learning_rate, settings.weight_decay)
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda done: min(1.0, (done + 1) / max(1, settings.warmup_steps))
         )
@@ -156,7 +172,7 @@ class HuggingFacePolicy:
 
     def update(self) -> float:
         """One step of AdamW down the gradients that `backward` calls have summed; none if not finite."""
-        norm = float(nn.utils.clip_grad_norm_(self._weights.values(), self.settings.max_grad_norm))
+        norm = float(nn.utils.clip_grad_norm_(self._weights.values(), self.max_grad_norm))
         if np.isfinite(norm):
             self.optimizer.step()
             self._schedule.step()
@@ -259,11 +275,9 @@ def _learning(network: Network, value: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def _optimizer(weights: Any, settings: PolicySettings) -> torch.optim.Optimizer:
+def _optimizer(weights: Any, learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
     """AdamW; vectors (norms, biases) do not decay."""
     matrices = [weight for weight in weights if weight.dim() > 1]
     vectors = [weight for weight in weights if weight.dim() <= 1]
     groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(
-        groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    return torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay, fused=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta
-
-from mempo_env.settings import MOST, Count, Settings, Size, Whole
+from mempo_env.settings import Count, Settings, Size, Whole
 
 
 class PolicySettings(Settings, frozen=True):
@@ -25,13 +23,10 @@ class PolicySettings(Settings, frozen=True):
         lora_alpha: Adapters are scaled by lora_alpha / lora_rank.
         gradient_checkpointing: Keep only the layers' inputs for the backward pass, compute the rest again.
         batch_tokens: Tokens, padding included, that one pass of the network takes (or one text, if longer).
-        learning_rate: Of AdamW, reached after the warm-up and kept.
         warmup_steps: Updates over which the learning rate rises linearly, the last of them the first at full
-            rate; 0 or 1: from the start.
+            rate, which is then kept; 0 or 1: from the start.
         weight_decay: Of matrices, as a share of the learning rate.
-        max_grad_norm: Gradients are clipped to this norm.
         max_new: Tokens that a round may have.
-        seed: Of the first weights of adapters.
     """
 
     model: str
@@ -42,9 +37,6 @@ class PolicySettings(Settings, frozen=True):
     lora_alpha: Count = 32
     gradient_checkpointing: bool = False
     batch_tokens: Count = 8192
-    learning_rate: Annotated[float, Meta(gt=0, le=1e4)] = 1e-6
     warmup_steps: Whole = 0
     weight_decay: Size = 0.0
-    max_grad_norm: Annotated[float, Meta(gt=0, le=MOST)] = 1.0
     max_new: Count = 512
-    seed: Whole = 0
