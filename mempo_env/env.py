@@ -87,8 +87,8 @@ class SearchQAEnv(gym.Env[str, str]):
     Terminated once an answer was given. Truncated, with `info["stop_reason"]`, after `max_rounds`
     ("max_rounds", or "generation_length" if the last round was cut off by its length), when the next prompt
     would pass `max_context_tokens` ("context_overflow"), when the retriever failed after its bounded retries
-    ("retriever_error", with `mask_episode`: it is not the agent's fault), or by `abort` ("timeout",
-    "agent_error", "model_error").
+    ("retriever_error", with `mask_episode`: it is not the agent's fault), when a memory of the user's own
+    raised ("memory_error", likewise), or by `abort` ("timeout", "agent_error", "model_error").
 
     ## Information
 
@@ -267,7 +267,7 @@ class SearchQAEnv(gym.Env[str, str]):
         completion = action if isinstance(action, Completion) else Completion(action)
         parsed = play.read(now, self.rules, completion)
         now.pending = (completion, parsed)
-        return parsed.query if isinstance(parsed, Search) else None
+        return parsed.query if isinstance(parsed, Search) and now.fault is None else None
 
     def conclude(self, outcome: Sequence[Hit] | Exception) -> StepResult:
         """Finish the round that `submit` began, with the hits of its query (else none), or with the fault."""
@@ -275,7 +275,9 @@ class SearchQAEnv(gym.Env[str, str]):
         if now.pending is None:
             raise gym.error.ResetNeeded("no round is under way: call submit() first")
         (completion, action), now.pending = now.pending, None
-        if not isinstance(outcome, Exception):
+        if now.fault is not None:
+            outcome = now.fault
+        elif not isinstance(outcome, Exception):
             outcome = self._with_noise(tuple(outcome[: self.top_k])) if isinstance(action, Search) else ()
         return self._result(now, play.conclude(now, self.rules, completion, action, outcome))
 

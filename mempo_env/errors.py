@@ -26,6 +26,13 @@ class KeywordError(ConfigError, TypeError):
     """A keyword that does not exist; a TypeError too, as for every other function."""
 
 
+class MemoryFault(ConfigError):
+    """A memory of a user's own, or a function that a bank calls, that raised or returned what it must not.
+
+    In a round it ends its episode, with the stop reason "memory_error"; before the first round it is raised.
+    """
+
+
 class RenderModeError(ConfigError, TypeError):
     """A render mode that an environment lacks.
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mempo_env import diagnostics, protocol, rewards, tokens
 from mempo_env.context import ContextRule, Ledger
 from mempo_env.diagnostics import Tracker
+from mempo_env.errors import MemoryFault
 from mempo_env.memory.base import MakeStore, Store
 from mempo_env.memory.operations import Fault
 from mempo_env.rewards import NOTHING, RewardConfig
@@ -82,6 +83,7 @@ class Play(Struct, gc=False):
         memory_tokens: Its tokens.
         store: The memory where it is not text in the prompt: a bank, or a user's own.
         trial: The store as it will be once the round under way is concluded, and what is told of that.
+        fault: What the store failed with in the round under way.
         tokens: Token counts so far.
         rewards: Sum of the weighted reward terms so far.
         stop_reason: Why the episode ended; None while it runs.
@@ -106,6 +108,7 @@ class Play(Struct, gc=False):
     memory_tokens: int = 0
     store: Store | None = None
     trial: tuple[Store, str] | None = None
+    fault: MemoryFault | None = None
     tokens: Tokens = NO_TOKENS
     rewards: RewardTerms = NOTHING
     stop_reason: StopReason | None = None
@@ -136,7 +139,11 @@ def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
 
 
 def read(play: Play, rules: Rules, completion: Completion) -> Action:
-    """Parse what the policy wrote; a memory that cannot be, or is beyond its budget, is an invalid action."""
+    """Parse what the policy wrote; a memory that cannot be, or is beyond its budget, is an invalid action.
+
+    A store that fails is no fault of the action: `conclude` ends the episode.
+    """
+    play.trial = play.fault = None
     wants_memory = rules.memory in ("inline", "own") and bool(play.rounds)
     action = protocol.parse(completion, completion.finish_reason, wants_memory, rules.memory == "bank")
     length = 0
@@ -144,7 +151,11 @@ def read(play: Play, rules: Rules, completion: Completion) -> Action:
         return action
     if play.store is not None:
         store = play.store.copy()
-        told = store.update(action, len(play.rounds) + 1)
+        try:
+            told = store.update(action, len(play.rounds) + 1)
+        except MemoryFault as fault:
+            play.fault = fault
+            return action
         if isinstance(told, Fault):
             return Invalid(reason=told.reason, detail=told.detail, flaws=action.flaws, spans=action.spans)
         play.trial, length = (store, told), store.tokens
@@ -166,13 +177,16 @@ def conclude(
         rules: Of the environment.
         completion: What the policy wrote.
         action: What was read in it.
-        outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none.
+        outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none, or of
+            the memory.
     """
     play.asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
     calls = _recorded(play, completion.calls)
     hits = () if isinstance(outcome, Exception) else outcome
     if isinstance(outcome, Exception):
-        play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, storable(str(outcome))
+        of_memory = isinstance(outcome, MemoryFault)
+        play.stop_reason = StopReason.MEMORY_ERROR if of_memory else StopReason.RETRIEVER_ERROR
+        play.stop_detail = storable(str(outcome))
     elif isinstance(action, Answer):
         play.stop_reason = StopReason.ANSWERED
         parts, well_formed = protocol.split_answer(action.text, rules.objectives)
@@ -237,8 +251,10 @@ def _write(play: Play, rules: Rules, completion: Completion, action: Action, hit
             _remember(play)
             if told:
                 ledger.add("recall", number, told)
-    play.trial = None
-    if play.stop_reason is StopReason.RETRIEVER_ERROR:
+    play.trial = play.fault = None
+    if play.stop_reason is StopReason.MEMORY_ERROR:
+        ledger.add("error", number, protocol.MEMORY_FAILED)
+    elif play.stop_reason is StopReason.RETRIEVER_ERROR:
         ledger.add("error", number, protocol.RETRIEVER_FAILED)
     elif isinstance(action, Search):
         ledger.information = ledger.add("information", number, protocol.render_information(hits))
@@ -318,7 +334,7 @@ def _earned(play: Play, rules: Rules, action: Action, overflow: bool) -> RewardT
     kept, written = rules.memory != "none", action.memory is not None
     done = () if play.store is None else play.store.done(len(play.ledger.steps))
     writes = [record for record in done if record.kind == "write"]
-    ended = play.stop_reason is not None and play.stop_reason is not StopReason.RETRIEVER_ERROR
+    ended = play.stop_reason is not None and play.stop_reason not in NO_FAULT
     budget = rules.reward.memory_budget
     return RewardTerms(
         outcome=0.0 if play.score is None else rewards.outcome(play.score, rules.reward.outcome),

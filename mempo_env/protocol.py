@@ -353,6 +353,7 @@ def render_error(invalid: Invalid) -> str:
 
 
 RETRIEVER_FAILED = "The search is out of order."
+MEMORY_FAILED = "The memory is out of order."
 
 
 def render_hint(rounds_left: int, tokens_left: int | None, check_memory: bool = False) -> str:

@@ -450,12 +450,13 @@ class StopReason(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     GENERATION_LENGTH = "generation_length"
     RETRIEVER_ERROR = "retriever_error"
+    MEMORY_ERROR = "memory_error"
     MODEL_ERROR = "model_error"
     TIMEOUT = "timeout"
     AGENT_ERROR = "agent_error"
 
 
-NO_FAULT = (StopReason.RETRIEVER_ERROR, StopReason.MODEL_ERROR)
+NO_FAULT = (StopReason.RETRIEVER_ERROR, StopReason.MEMORY_ERROR, StopReason.MODEL_ERROR)
 """Ends that are not the policy's fault: trainers leave such episodes out."""
 
 

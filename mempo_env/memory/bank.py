@@ -10,6 +10,7 @@ import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from mempo_env.errors import ConfigError, StateError
 from mempo_env.imported import imported
+from mempo_env.memory.base import called
 from mempo_env.memory.operations import Fault
 from mempo_env.memory.similarity import Space, check_capacity, embedder
 from mempo_env.protocol import render_recall, render_status
@@ -390,4 +392,4 @@ def trim(text: str, limit: int, count: TokenCounter) -> str:
 
 
 def _named(name: str | None, what: str) -> Any:
-    return None if name is None else imported(name, what)
+    return None if name is None else partial(called, f"memory bank: {what} {name!r}", imported(name, what))
