@@ -113,7 +113,8 @@ class SearchQAEnv(gym.Env[str, str]):
         max_rounds: Rounds allowed; None: the larger of 16 and 4 x objectives + 1.
         context: What is kept of the steps before: "last_step" (MemPO's), "memory_only", "full", or a number
             of steps.
-        memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, or a
+        memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, which
+            shows an entry's text once a round, however often it is read; or a
             `mempo_env.memory.bank.BankConfig` for one with other settings), "none" (`<mem>` is dropped), or a
             class of your own (`mempo_env.memory.base.Memory`).
         reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -336,9 +336,17 @@ def _title(text: str) -> str:
     return " ".join(words[:TITLE_WORDS]) + (" …" if len(words) > TITLE_WORDS else "")
 
 
-def render_recall(query: str, entries: Sequence[Entry]) -> str:
-    """The entries that one read of the bank returned, each on a line after its id."""
-    lines = [f"[{entry.id}] {_one_line(entry.text)}" for entry in entries] or ["Nothing is stored."]
+SHOWN = "(shown above)"
+"""What stands in place of the text of an entry that an earlier read of the round has shown."""
+
+
+def render_recall(query: str, entries: Sequence[Entry], shown: Collection[int] = ()) -> str:
+    """The entries that one read of the bank returned, each on a line after its id.
+
+    The text of those whose ids are in `shown`, by an earlier read of the round, is not said again.
+    """
+    texts = ((e.id, SHOWN if e.id in shown else _one_line(e.text)) for e in entries)
+    lines = [f"[{id}] {text}" for id, text in texts] or ["Nothing is stored."]
     return "\n".join([f"<memory_recall> {_one_line(query)}", *lines, "</memory_recall>"])
 
 

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import mempo_env  # noqa: F401
 from mempo_agents.base import Context
+from mempo_agents.notes import recalled, recalls
 from mempo_agents.rollout import episodes
+from mempo_agents.view import read
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError, MemoryFault
 from mempo_env.memory.bank import BankConfig
@@ -209,6 +211,43 @@ def test_a_search_that_was_retracted_leaves_the_bank_alone() -> None:
     assert len(bank_of(env)) == 0
     *_, info = env.step(SEARCH)
     assert info["memory"] == "" and len(bank_of(env)) == 0
+
+
+def test_many_reads_in_one_round_show_an_entry_once() -> None:
+    """92 kB of text, read a thousand times, were 60 MB of prompt."""
+    env = make(BankConfig(duplicate=2.0))
+    facts = [f"fact {i} " + " ".join(f"{i}w{j}" for j in range(300)) for i in range(50)]
+    env.step("".join(map(write, facts)) + SEARCH)
+    reads = "".join(f'<memory_read k="6"> fact {i % 50} </memory_read>' for i in range(1000))
+    *_, info = env.step(reads + SEARCH)
+    (recall,) = [segment for segment in info["segments"] if segment.kind == "recall"]
+    assert sum(record.kind == "read" for record in info["operations"]) == 1000
+    assert len(recall.text) < len("".join(facts)) + 1000 * (
+        len("<memory_recall> fact 12 </memory_recall>\n") + 6 * 20
+    )
+    found = {id for record in info["operations"] for id in record.ids}
+    assert len(found) > 6 and all(recall.text.count(f"[{id}] {facts[id - 1]}\n") == 1 for id in found)
+    assert recalled(recalls(info["segments"])) == {id: facts[id - 1] for id in sorted(found)}
+
+
+def test_a_later_read_of_the_round_names_what_an_earlier_one_has_shown() -> None:
+    env = make()
+    env.step(write(FACT) + write("The mayor of Marrow Bay is Ines Calder.") + SEARCH)
+    again = '<memory_read k="1"> Aldo Verne </memory_read><memory_read> Marrow Bay </memory_read>' + SEARCH
+    for _ in range(2):  # in the next round it is told anew
+        *_, info = env.step(again)
+        (recall,) = [segment for segment in info["segments"] if segment.kind == "recall"]
+        assert recall.text == (
+            f"<memory_recall> Aldo Verne\n[1] {FACT}\n</memory_recall>\n"
+            "<memory_recall> Marrow Bay\n[2] The mayor of Marrow Bay is Ines Calder.\n[1] (shown above)\n"
+            "</memory_recall>"
+        )
+        assert [read.entries for read in recalls(info["segments"])] == [
+            {1: FACT},
+            {2: "The mayor of Marrow Bay is Ines Calder.", 1: FACT},
+        ]
+        seen = read(recall.text)
+        assert seen.entries == ((1, FACT), (2, "The mayor of Marrow Bay is Ines Calder."), (1, FACT))
 
 
 def test_rewards_of_the_bank_are_paid_where_they_are_earned() -> None:

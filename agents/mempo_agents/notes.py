@@ -49,9 +49,11 @@ class Recall(Struct, frozen=True):
 
 def recalls(segments: Sequence[Segment]) -> tuple[Recall, ...]:
     """The reads of which some segments tell, in their order."""
-    texts = (segment.text for segment in kinds(segments, "recall"))
+    known: dict[int, str] = {}  # the text of an entry stands where a round first shows it, and never changes
     return tuple(
-        Recall(match[1], dict(read_entries(match[2]))) for text in texts for match in _RECALL.finditer(text)
+        Recall(match[1], {id: known.setdefault(id, text) for id, text in read_entries(match[2])})
+        for segment in kinds(segments, "recall")
+        for match in _RECALL.finditer(segment.text)
     )
 
 

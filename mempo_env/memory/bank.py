@@ -135,9 +135,11 @@ class Bank:
     def update(self, action: Search | Answer, round: int) -> str | Fault:
         """Do the operations of a round in order, and return what the agent is shown of them.
 
+        An entry's text is shown once, so that many reads show no more than the bank holds.
         A fault (an id that is not there, too large a k) leaves the bank half done: work on a copy.
         """
-        shown: list[str] = []
+        told: list[str] = []
+        shown: set[int] = set()
         for operation in action.operations:
             fault = self.fault(operation)
             if fault is not None:
@@ -147,16 +149,17 @@ class Bank:
                     self.write(operation.text, round)
                     record = self.log[-1]
                     if not record.accepted:
-                        shown.append(f"Not written ({record.why}): entry [{record.ids[0]}] says it already.")
+                        told.append(f"Not written ({record.why}): entry [{record.ids[0]}] says it already.")
                 case "read":
                     found = self.read(operation.text, round, operation.k)
-                    shown.append(render_recall(operation.text, found))
+                    told.append(render_recall(operation.text, found, shown))
+                    shown.update(entry.id for entry in found)
                 case "merge":
                     self.merge(operation.ids, round, operation.text)
                 case "discard":
                     for id in operation.ids:
                         self.discard(id, round)
-        return "\n".join(shown)
+        return "\n".join(told)
 
     def fault(self, operation: Operation) -> Fault | None:
         """Why an operation cannot be done now; None if it can."""
