@@ -19,7 +19,7 @@ from mempo_env.play import Play
 from mempo_env.retrieval.base import Retriever, ask
 from mempo_env.rewards import RewardConfig
 from mempo_env.settings import by_keyword
-from mempo_env.snapshot import freeze, revive, set_rng, thaw
+from mempo_env.snapshot import freeze, restore
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
 from mempo_env.types import Completion, Episode, Hit, Round, Search, Split, StopReason, storable
@@ -310,11 +310,12 @@ class SearchQAEnv(gym.Env[str, str]):
         return freeze(now, self.rules.settings, self.np_random)
 
     def set_state(self, state: str) -> None:
-        """Go on from a state that `get_state` returned; a StateError if it is of another environment."""
-        snapshot = thaw(state, self.rules.settings)
-        questions = tuple(map(self.questions.by_id, snapshot.question_ids))
-        now = revive(snapshot, questions, self.rules)
-        set_rng(self.np_random, snapshot.rng)
+        """Go on from a state that `get_state` returned; a StateError if it is no such state, or of another.
+
+        A state that is refused changes nothing here.
+        """
+        now, rng = restore(state, self.questions.by_id, self.rules)
+        self.np_random.bit_generator.state = rng
         self._play = now
 
     def fork(self, n: int, seeds: Sequence[int] | None = None) -> list[SearchQAEnv]:

@@ -360,7 +360,9 @@ class Bank:
             return bank
         bank.entries = msgspec.convert(state["entries"], list[Entry])
         bank.log = msgspec.convert(state["log"], list[BankRecord])
-        for entry in bank.entries:
+        for number, entry in enumerate(bank.entries, 1):
+            if entry.id != number:
+                raise StateError(f"memory bank: wanted entry [{number}], got one with the id {entry.id}")
             if entry.episode_id != episode_id:
                 raise StateError(
                     f"memory bank: wanted entries of episode {episode_id!r}, got one of {entry.episode_id!r}"
