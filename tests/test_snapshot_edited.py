@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_a_state_that_was_edited_and_signed_anew_works_or_is_refused(
         if data.draw(st.integers(0, 3)) == 0:
             del part[key]
         else:
-            part[key] = data.draw(ODD)
+            part[key] = deepcopy(data.draw(ODD))
     env = make(memory=MEMORIES[memory])
     env.reset(seed=1)
     before = env.get_state()
