@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mempo_env.errors import ConfigError
+
 if TYPE_CHECKING:
+    from mempo_agents.models.base import Sampling
     from mempo_benchmarks.summary import Comparison
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -37,6 +42,10 @@ def run(
             "module:thing of your own."
         ),
     ] = "scripted",
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of how it samples: temperature, top_p, max_tokens or seed."),
+    ] = None,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
     objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
@@ -60,6 +69,7 @@ def run(
         dataset,
         [name.strip() for name in agents.split(",") if name.strip()],
         model=model,
+        sampling=_sampling(sampling) if sampling else None,
         corpus=None if corpus is None else str(corpus),
         retriever=retriever,
         split=split,
@@ -73,6 +83,26 @@ def run(
     play(plan, out, num_envs)
     typer.echo(f"{out}: {len(plan.arms)} agents, {len(plan.questions):,} episodes each")
     typer.echo(f"next: mempo bench report {out}, mempo view {out}")
+
+
+def _sampling(pairs: Sequence[str]) -> Sampling:
+    """The settings given as "name=value"; a text that is no number is refused by them."""
+    from mempo_agents.models.base import Sampling
+
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name in given:
+            raise ConfigError(f"sampling: wanted NAME=VALUE, each name once, got {pair!r}")
+        given[name] = _number(text)
+    return Sampling(**given)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 @app.command()

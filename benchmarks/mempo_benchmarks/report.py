@@ -67,6 +67,8 @@ def _facts(run: str, plan: Plan) -> dict[str, str]:
         "dataset": plan.dataset,
         "corpus": plan.corpus or "the data set's own",
         "retriever": address(plan.retriever),
+        "model": plan.model,
+        "sampling": plan.sampled,
         "seed": plan.seed,
         "mempo": plan.version,
         **{f"fingerprint of {name}": mark for name, mark in marks.items()},

@@ -80,6 +80,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         arms: The agents, in the order in which they play.
         version: Of mempo.
         model: Name of the model behind the agents that ask one; no part of what runs must have in common.
+        sampling: How it samples, where that was said; likewise.
     """
 
     dataset: str
@@ -95,10 +96,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     arms: tuple[Arm, ...]
     version: str
     model: str = "scripted"
+    sampling: dict[str, Any] = {}
 
     def fingerprints(self, arm: Arm) -> Fingerprints:
         """What the rows of an arm are marked with."""
         return Fingerprints(self.data, self.index, self.scorer, self.code, arm.settings, arm.fingerprint)
+
+    @property
+    def sampled(self) -> str:
+        """How the model samples, in words."""
+        return ", ".join(f"{name}={value}" for name, value in self.sampling.items()) or "as by default"
 
     def common(self) -> dict[str, Any]:
         """By name, what must be equal for two runs to share a table; the prompt follows from the rest."""

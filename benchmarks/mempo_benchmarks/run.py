@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import msgspec
 
 from mempo_agents import make_agent
 from mempo_agents.base import Agent
-from mempo_agents.models.base import Model
-from mempo_agents.models.table import make_model
+from mempo_agents.models.base import Model, Sampling
+from mempo_agents.models.table import ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
 from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
@@ -58,6 +59,7 @@ def make_plan(
     agents: Sequence[str],
     *,
     model: str = "scripted",
+    sampling: Sampling | None = None,
     corpus: str | None = None,
     retriever: str = "bm25",
     split: str = "dev",
@@ -74,6 +76,7 @@ def make_plan(
         dataset: "synthetic", or the folder of a prepared data set.
         agents: Their names; floors and ceiling are added.
         model: Name of the model behind those that ask one.
+        sampling: How it samples; None: as it does by itself.
         corpus: A folder with another corpus.jsonl to search.
         retriever: Its name or address.
         split: "train", "dev" or "test".
@@ -85,8 +88,8 @@ def make_plan(
         seed: Of episode 0; episode i has seed + i. 0 to 2**32 - 1.
 
     Raises:
-        MempoError: if a name is unknown, data or index are not what they should be, or the retriever does
-            not answer.
+        MempoError: if a name is unknown, data or index are not what they should be, or the retriever or the
+            model does not answer.
     """
     kwargs: dict[str, Any] = {
         "dataset": dataset if dataset == "synthetic" else str(Path(dataset).resolve()),
@@ -108,7 +111,11 @@ def make_plan(
         raise ConfigError(f"seed: wanted 0 to {2**32 - 1:,}, got {seed:,}")
     env.retriever.search([env.questions[0].text], top_k)  # one that is down would fail every episode
     ids = [question.id for question in env.questions[: (episodes or most) * objectives]]
-    names, asked = dict.fromkeys((*FLOORS, *agents, CEILING)), make_model(model)
+    asked = _model(model, sampling)
+    names = dict.fromkeys((*FLOORS, *agents, CEILING))
+    playing = {name: make_agent(name, env.questions, asked) for name in names}
+    if any(getattr(agent, "model", None) is asked for agent in playing.values()):
+        ask_once(asked)
     return Plan(
         dataset=kwargs["dataset"],
         corpus=kwargs["corpus"],
@@ -120,8 +127,9 @@ def make_plan(
         settings=settings,
         questions=tuple("+".join(ids[i : i + objectives]) for i in range(0, len(ids), objectives)),
         seed=seed,
-        arms=tuple(_arm(name, env, asked, kwargs) for name in names),
+        arms=tuple(_arm(name, agent, kwargs) for name, agent in playing.items()),
         model=model,
+        sampling={} if sampling is None else msgspec.to_builtins(sampling),
         version=__version__,
     )
 
@@ -147,7 +155,10 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
     if num_envs < 1:
         raise ConfigError(f"num_envs: wanted at least 1, got {num_envs}")
     kwargs = _kwargs(plan)
-    env, asked = _environment(kwargs), make_model(plan.model)
+    env, asked = (
+        _environment(kwargs),
+        _model(plan.model, Sampling(**plan.sampling) if plan.sampling else None),
+    )
     with open_run(out, plan) as append:
         done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
         total = len(plan.arms) * len(plan.questions)
@@ -180,8 +191,11 @@ def _kwargs(plan: Plan) -> dict[str, Any]:
     return {"dataset": plan.dataset, "corpus": plan.corpus, "retriever": plan.retriever, **named}
 
 
-def _arm(name: str, env: SearchQAEnv, model: Model, kwargs: dict[str, Any]) -> Arm:
-    agent = make_agent(name, env.questions, model)
+_model = lru_cache(maxsize=1)(make_model)
+"""The last model that was made: a plan and its run load the weights once."""
+
+
+def _arm(name: str, agent: Agent, kwargs: dict[str, Any]) -> Arm:
     settings = _environment({**kwargs, **agent.env_kwargs}).rules.settings
     own = "".join(_own_source(made) for made in (agent, getattr(agent, "model", None)))
     return Arm(

@@ -27,7 +27,9 @@ _FOUND = "Evidence recall: the share of the gold passages that searches brought 
 _KEPT = "The share of the gold facts that the prompt of the last round still held."
 _DEPENDENCY = "Pairs of tokens that generation attended to (MEM1): the sum of (2 prompt + output) output / 2."
 _INVALID = "Rounds of an episode whose action could not be read."
-_FAILED = "Episodes ended by an error of agent, model, memory or retriever, or a timeout; they count as wrong."
+_FAILED = (
+    "Episodes ended by an error of agent, model, memory or retriever, or a timeout; they count as wrong."
+)
 
 
 class Metric(Struct, frozen=True):
