@@ -22,7 +22,7 @@ from mempo_env.settings import by_keyword
 from mempo_env.snapshot import freeze, restore
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
-from mempo_env.types import Completion, Episode, Hit, Round, Search, Split, StopReason, storable
+from mempo_env.types import Call, Completion, Episode, Hit, Round, Search, Split, StopReason, storable
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -286,18 +286,20 @@ class SearchQAEnv(gym.Env[str, str]):
         """Forget what `submit` read: the round has not been played."""
         self._playing().pending = None
 
-    def abort(self, reason: str, detail: str = "") -> StepResult:
+    def abort(self, reason: str, detail: str = "", calls: Sequence[Call] = ()) -> StepResult:
         """End the episode from outside, without a round.
 
         Args:
             reason: "timeout", "agent_error", "model_error" (what is behind the agent failed, which is not the
                 policy's fault: `mask_episode`) or "context_overflow" (of the model's own window).
             detail: What exactly happened; for people, no agent will see it.
+            calls: Calls of models in the round that is broken off: they are counted.
         """
         now = self._running()
         allowed = {str(reason): reason for reason in ABORTS}
         now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), storable(detail)
         now.pending = None
+        play.break_off(now, self.rules, tuple(calls))
         return self._result(now, None)
 
     # --- Snapshots --------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ class Play(Struct, gc=False):
         rewards: Sum of the weighted reward terms so far.
         stop_reason: Why the episode ended; None while it runs.
         stop_detail: What exactly failed, where the reason alone does not tell.
+        broken_off: Calls of a round that was broken off.
         score: The score of the answer; None until there is one.
         pending: What the policy wrote in the round under way, between its two halves.
     """
@@ -113,6 +114,7 @@ class Play(Struct, gc=False):
     rewards: RewardTerms = NOTHING
     stop_reason: StopReason | None = None
     stop_detail: str = ""
+    broken_off: tuple[Call, ...] = ()
     score: Score | None = None
     pending: tuple[Completion, Action] | None = None
 
@@ -313,6 +315,14 @@ def follow(
     return diagnostics.after_round(play.tracker, query=query, hits=hits, memory=memory, shown=shown)
 
 
+def break_off(play: Play, rules: Rules, calls: tuple[Call, ...]) -> None:
+    """Count the calls of a round that will not be played to its end."""
+    spent = tuple(tokens.of_call(call, rules.count) for call in calls)
+    play.broken_off = _recorded(play, calls)
+    if calls:
+        play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
+
+
 def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int, int], ...]:
     """(prompt tokens, output tokens) of each call of the round."""
     if not completion.calls:
@@ -380,6 +390,7 @@ def record(play: Play, rules: Rules) -> Episode:
         final_view=play.view,
         stop_reason=play.stop_reason,
         stop_detail=play.stop_detail,
+        broken_off=play.broken_off,
         score=score,
         failure=() if play.stop_reason is None else tuple(reasons),
         tokens=play.tokens,

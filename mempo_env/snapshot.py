@@ -15,9 +15,9 @@ from mempo_env.context import Ledger
 from mempo_env.errors import MempoError, StateError
 from mempo_env.files import BAD_JSON, digest
 from mempo_env.play import Play, Rules, follow, record
-from mempo_env.types import Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
+from mempo_env.types import Call, Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
 
-VERSION = 2
+VERSION = 3
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +45,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     rewards: RewardTerms
     stop_reason: StopReason | None
     stop_detail: str
+    broken_off: tuple[Call, ...]
     score: Score | None
 
 
 _SAME = (
     *("memory", "memory_tokens", "view", "observation", "prompt_tokens", "state_hash", "tokens", "rewards"),
-    *("stop_reason", "stop_detail", "score"),
+    *("stop_reason", "stop_detail", "broken_off", "score"),
 )
 """Fields that a play and its snapshot share."""
 

@@ -522,6 +522,7 @@ class Episode(Struct, frozen=True, kw_only=True, gc=False):
         final_view: What the agent would have seen next.
         stop_reason: Why it ended; None while it is still running.
         stop_detail: What exactly failed, where the reason alone does not tell; for people, never for agents.
+        broken_off: Calls of a round that was broken off, the one after `rounds`; the tokens have them.
         score: EM, F1 and the rest; zeros where no answer was given.
         failure: For each objective, why it failed; None where it did not.
         tokens: Token counts at the end.
@@ -537,6 +538,7 @@ class Episode(Struct, frozen=True, kw_only=True, gc=False):
     final_view: tuple[int, ...]
     stop_reason: StopReason | None
     stop_detail: str = ""
+    broken_off: tuple[Call, ...] = ()
     score: Score
     failure: tuple[Failure | None, ...]
     tokens: Tokens

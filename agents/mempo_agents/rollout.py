@@ -115,7 +115,8 @@ def _play(
     actions: list[str | None] = [None] * envs.num_envs
     for i, text in written.items():
         if isinstance(text, Exception):
-            yield i, envs.abort(i, _reason(text), _told(text))[4]["episode"]
+            calls = text.calls if isinstance(text, ModelError) else ()
+            yield i, envs.abort(i, _reason(text), _told(text), calls)[4]["episode"]
         else:
             actions[i] = text
     if all(action is None for action in actions):

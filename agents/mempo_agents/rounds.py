@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -62,7 +63,9 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
             for i, answer in zip(asked, self.model.generate(list(asked.values())), strict=True):
                 if isinstance(answer, ModelError):
                     rounds[i].close()
-                    written[i] = answer
+                    failed = copy(answer)  # one error may have ended several calls
+                    failed.calls = tuple(calls[i])
+                    written[i] = failed
                 else:
                     calls[i].append(answer)
                     go_on(i, answer.output)

@@ -129,7 +129,7 @@ class Row(Struct, frozen=True, kw_only=True):
         peak: Tokens of the longest single call.
         total: Tokens of all calls.
         dependency: Pairs of tokens that generation attended to (MEM1).
-        prompt_tokens: Prompt tokens of each round.
+        prompt_tokens: Prompt tokens of each round; last, those of a round that a failed call broke off.
         cached_tokens: Those that came from a server's prefix cache; None if no server told.
         evidence_recall: Share of the gold passages that were retrieved; None without gold evidence.
         evidence_kept: Share of the gold facts that the last round's prompt held; None likewise.
@@ -190,7 +190,10 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         peak=episode.tokens.peak,
         total=episode.tokens.total,
         dependency=episode.tokens.dependency,
-        prompt_tokens=tuple(played.tokens.prompt for played in rounds),
+        prompt_tokens=(
+            *(played.tokens.prompt for played in rounds),
+            *((episode.tokens.prompt,) if episode.broken_off else ()),
+        ),
         cached_tokens=_cached(episode),
         evidence_recall=(rounds[-1].diagnostics.evidence_recall if rounds else 0.0) if gold else None,
         evidence_kept=(rounds[-2].diagnostics.evidence_kept if rounds[1:] else 0.0) if gold else None,
@@ -204,7 +207,8 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
 
 
 def _cached(episode: Episode) -> int | None:
-    told = [call.cached_tokens for played in episode.rounds for call in played.calls]
+    calls = (*(call for played in episode.rounds for call in played.calls), *episode.broken_off)
+    told = [call.cached_tokens for call in calls]
     known = [tokens for tokens in told if tokens is not None]
     return sum(known) if known else None
 
