@@ -42,6 +42,7 @@ CODE = (
     "mempo_env.instructions",
     "mempo_env.memory.bank",
     "mempo_env.memory.base",
+    "mempo_env.memory.joining",
     "mempo_env.memory.operations",
     "mempo_env.memory.similarity",
     "mempo_env.play",

@@ -147,9 +147,8 @@ class Space:
         vector: Vectors = rows[0]
         return vector
 
-    def add(self, id: int, text: str) -> None:
-        """Put a text in under a number that is not in use."""
-        vector = self.vector(text)
+    def add(self, id: int, vector: Vectors) -> None:
+        """Put the `vector` of a text in under a number that is not in use."""
         if not self._free:
             self._grow(len(vector))
         slot = self._free.pop()
