@@ -116,10 +116,11 @@ class SearchQAEnv(gym.Env[str, str]):
         memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, which
             shows an entry's text once a round, however often it is read; or a
             `mempo_env.memory.bank.BankConfig` for one with other settings), "none" (`<mem>` is dropped), or a
-            class of your own (`mempo_env.memory.base.Memory`).
+            class of your own (`mempo_env.memory.base.Memory`), itself or as "module:Class".
         reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
         tokenizer: What tokens are: "words", a callable from text to a count, or a Hugging Face tokenizer.
-        max_context_tokens: Longest prompt allowed; None: no limit.
+        max_context_tokens: Longest prompt allowed, as the environment renders it: an agent that composes its
+            own may show its model less, or more. None: no limit.
         max_memory_tokens: Longest memory allowed, a longer write is an invalid action; None: no limit.
         system_prompt: Text of the first segment; None: the protocol's own; "": none.
         hint: Whether the prompt ends with the rounds (and context tokens) left.
@@ -148,7 +149,7 @@ class SearchQAEnv(gym.Env[str, str]):
         top_k: int = 3,
         max_rounds: int | None = None,
         context: ContextRule = "last_step",
-        memory: Literal["inline", "bank", "none"] | BankConfig | type[Memory] = "inline",
+        memory: str | BankConfig | type[Memory] = "inline",
         reward: str | RewardConfig = "mempo",
         tokenizer: Any = "words",
         max_context_tokens: int | None = None,
