@@ -427,6 +427,66 @@ def test_a_memory_that_is_none_is_refused_with_what_it_lacks() -> None:
         make(Mute)
 
 
+class Forgetful(LastThree):
+    """Takes no notice of the state that it is made from."""
+
+    def __init__(self, state: Any = None) -> None:
+        super().__init__()
+
+
+def test_a_memory_that_does_not_take_up_its_state_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Forgetful\(state=...\) takes up") as told:
+        gym.make("MemPO-SearchQA-v0", memory=Forgetful)
+    assert 'that was ["1: a note"] after a write, and [] in one made from it' in str(told.value)
+
+
+class Tried(LastThree):
+    made = 0
+
+    def __init__(self, state: Any = None) -> None:
+        type(self).made += 1
+        super().__init__(state)
+
+
+def test_a_class_is_tried_once() -> None:
+    gym.make_vec("MemPO-SearchQA-v0", num_envs=3, memory=Tried)
+    gym.make("MemPO-SearchQA-v0", memory=Tried)
+    assert Tried.made == 2, "one that writes, and one made from its state"
+
+
+class Keyed(LastThree):
+    """Its state equals what it was made from, in another order and with tuples for lists."""
+
+    def __init__(self, state: Any = None) -> None:
+        super().__init__(state and state["notes"])
+        self.ready = state is not None
+
+    def state(self) -> Any:
+        parts = {"notes": tuple(self.notes), "size": len(self.notes)}
+        return dict(reversed(parts.items())) if self.ready else parts
+
+
+def test_a_state_is_compared_by_what_it_says() -> None:
+    env = make(Keyed)
+    env.step("<mem>one</mem>" + SEARCH)
+    assert env.step("<mem>two</mem>" + SEARCH)[4]["memory"] == "1: one\n2: two"
+
+
+def test_a_memory_by_name_is_the_class() -> None:
+    one, other = make(LastThree), make(f"{__name__}:LastThree")
+    one.step("<mem>a</mem>" + SEARCH)
+    other.reset(options={"state": one.get_state()})
+    assert one.step("<mem>b</mem>" + SEARCH)[4]["memory"] == "1: a\n2: b"
+    assert other.step("<mem>b</mem>" + SEARCH)[4]["memory"] == "1: a\n2: b"
+    for name, says in {
+        "nowhere:Memory": "memory 'nowhere:Memory': wanted module:thing that can be imported",
+        f"{__name__}:LastFour": "no attribute 'LastFour'|cannot import name",
+        f"{__name__}:FACT": "or a class .* got 'Aldo Verne",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            make(name)
+
+
 # --- Faults that were found ---
 
 

@@ -7,6 +7,7 @@ import json
 import traceback
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import lru_cache
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from mempo_env.errors import ConfigError, MemoryFault
@@ -31,10 +32,12 @@ def called(name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
 
 
 class Memory(Protocol):
-    """A memory of your own: `gym.make(..., memory=MyMemory)`, with a class that has these three methods.
+    """A memory of your own: `gym.make(..., memory=MyMemory)`, where the class has these methods.
 
     The environment makes one for each episode, `MyMemory()`, and for each write another one by
-    `MyMemory(state=m.state())`: two episodes cannot share one, and what one does not tell in `state` is gone.
+    `MyMemory(state=m.state())`: two episodes cannot share one, and what one does not tell in `state`, or does
+    not take up in `__init__(self, state=None)`, is gone. So a class is tried with one write when the first
+    environment is made with it, and refused if what it tells then is not what one made from that tells.
     One that raises in a round ends that episode alone, with the stop reason "memory_error", which is not the
     policy's fault (`mask_episode`).
     """
@@ -184,8 +187,9 @@ def check_own(make: Any) -> Callable[..., Memory]:
     if not isinstance(make, type) or missing:
         lacks = f" without {missing[0]}()" if missing and isinstance(make, type) else ""
         raise ConfigError(
-            "memory: wanted 'inline', 'bank', 'none', a BankConfig, or a class with write(), show() and "
-            f"state() (the class, not an object: each episode has its own), got {make!r}{lacks}"
+            "memory: wanted 'inline', 'bank', 'none', a BankConfig, or a class (or 'module:Class') with "
+            "write(), show() and state() (the class, not an object: each episode has its own), got "
+            f"{make!r}{lacks}"
         )
     name = make.__name__
     try:
@@ -195,4 +199,25 @@ def check_own(make: Any) -> Callable[..., Memory]:
         raise ConfigError(
             f"memory: wanted a class that is made by {name}() and by {name}(state=...): {error}"
         ) from None
+    told, kept = _restored(make)
+    if json.loads(told) != json.loads(kept):
+        raise ConfigError(
+            f"memory: wanted a class whose {name}(state=...) takes up what state() told: that was {told} "
+            f"after a write, and {kept} in one made from it; else each write and each fork begins with nothing"
+        )
     return make
+
+
+@lru_cache(maxsize=64)
+def _restored(make: Callable[..., Memory]) -> tuple[str, str]:
+    """The state of a memory after a write, and that of one made from it, as JSON text.
+
+    No state where the class fails on the way: that is told by the episode in which it happens.
+    """
+    try:
+        memory = make()
+        memory.write("a note", 1)
+        told = _as_json(memory.state())
+        return told, _as_json(make(state=json.loads(told)).state())
+    except Exception:
+        return "null", "null"
