@@ -182,8 +182,9 @@ def conclude(
         outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none, or of
             the memory.
     """
-    play.asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
+    before, view, spent = play.tracker, play.view, _spent(play, rules, completion)
     calls = _recorded(play, completion.calls)
+    play.asked = diagnostics.asked(before, play.ledger.segments, view, calls, stored=play.store is not None)
     hits = () if isinstance(outcome, Exception) else outcome
     if isinstance(outcome, Exception):
         of_memory = isinstance(outcome, MemoryFault)
@@ -203,7 +204,7 @@ def conclude(
     if overflow:
         play.stop_reason = StopReason.CONTEXT_OVERFLOW
     play.tracker = follow(play, play.segments, action, hits, play.memory)
-    if play.tracker is not play.asked:
+    if play.tracker is not before:
         play.diagnostics = play.tracker.diagnostics()
     play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
     reward = rewards.weigh(_earned(play, rules, action, overflow), rules.reward)
@@ -222,6 +223,7 @@ def conclude(
         operations=() if play.store is None else tuple(play.store.done(number)),
         tokens=play.tokens,
         diagnostics=play.diagnostics,
+        evidence_in_prompt=play.asked.share_held,
         reward=reward,
         state_hash=play.state_hash,
     )

@@ -175,7 +175,9 @@ def _revive(snapshot: Snapshot, questions: tuple[Question, ...], rules: Rules) -
     views = [*(round.view for round in snapshot.rounds), snapshot.view]
     for round, view in zip(snapshot.rounds, views[1:], strict=True):
         prompt = (segments[i] for i in view)
-        play.asked = play.tracker
+        play.asked = diagnostics.asked(
+            play.tracker, segments, round.view, round.calls, stored=play.store is not None
+        )
         play.tracker = follow(play, prompt, round.action, round.hits, round.memory)
         play.diagnostics = round.diagnostics
         play.rounds.append(round)

@@ -376,8 +376,9 @@ class Diagnostics(Struct, frozen=True, gc=False):
 
     Attributes:
         evidence_recall: Share of the gold passages shown so far, in [0, 1].
-        evidence_kept: Share of the gold facts that the coming prompt still holds, in [0, 1].
-        facts_lost: Gold facts that some prompt held and the coming one does not.
+        evidence_kept: Share of the gold facts that the coming prompt, as the environment renders it, still
+            holds, or the memory bank does, in [0, 1].
+        facts_lost: Gold facts that some prompt held and the coming one does not, likewise.
         answer_in_retrieved: For each objective, whether a passage shown so far contains a gold answer
             (None for yes / no answers, which any passage may contain).
         answer_in_memory: For each objective, whether the memory contains a gold answer (None likewise).
@@ -490,6 +491,8 @@ class Round(Struct, frozen=True, kw_only=True, gc=False):
         operations: What was done to the memory bank, where there is one.
         tokens: Token counts after the round.
         diagnostics: Evidence seen and kept after the round.
+        evidence_in_prompt: Share of the gold facts that the prompt from which it was written held, or the
+            memory bank did: that of the last of its calls, if the agent composed its own; None without gold.
         reward: The reward of the round.
         state_hash: Of the state after the round.
     """
@@ -507,6 +510,7 @@ class Round(Struct, frozen=True, kw_only=True, gc=False):
     operations: tuple[BankRecord, ...] = ()
     tokens: Tokens
     diagnostics: Diagnostics
+    evidence_in_prompt: float | None = None
     reward: RewardBreakdown
     state_hash: str
 

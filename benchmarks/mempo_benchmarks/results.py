@@ -132,7 +132,8 @@ class Row(Struct, frozen=True, kw_only=True):
         prompt_tokens: Prompt tokens of each round; last, those of a round that a failed call broke off.
         cached_tokens: Those that came from a server's prefix cache; None if no server told.
         evidence_recall: Share of the gold passages that were retrieved; None without gold evidence.
-        evidence_kept: Share of the gold facts that the last round's prompt held; None likewise.
+        evidence_kept: Share of the gold facts that the prompt of the last call, or the memory bank, held;
+            None likewise.
         stop_reason: Why the episode ended.
         failure: Of each objective; None where it was answered rightly.
         masked: Whether it failed by no fault of the agent.
@@ -196,7 +197,7 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         ),
         cached_tokens=_cached(episode),
         evidence_recall=(rounds[-1].diagnostics.evidence_recall if rounds else 0.0) if gold else None,
-        evidence_kept=(rounds[-2].diagnostics.evidence_kept if rounds[1:] else 0.0) if gold else None,
+        evidence_kept=(rounds[-1].evidence_in_prompt if rounds else 0.0) if gold else None,
         stop_reason=episode.stop_reason,
         failure=episode.failure,
         masked=episode.mask_episode,

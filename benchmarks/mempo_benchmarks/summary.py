@@ -24,7 +24,7 @@ WITHOUT = "no_memory"
 """The agent that the gain of a memory is measured against."""
 
 _FOUND = "Evidence recall: the share of the gold passages that searches brought up."
-_KEPT = "The share of the gold facts that the prompt of the last round still held."
+_KEPT = "The share of the gold facts that the prompt of the last call, or the memory bank, still held."
 _DEPENDENCY = "Pairs of tokens that generation attended to (MEM1): the sum of (2 prompt + output) output / 2."
 _INVALID = "Rounds of an episode whose action could not be read."
 _FAILED = (
