@@ -135,8 +135,3 @@ def remembered(text: str, context: Context) -> tuple[Segment, ...]:
     """What a call wrote into `<mem>`, as the segment that the environment will make of it; () for nothing."""
     memory = inside(text, "mem")
     return (said("mem", f"<mem>\n{memory}\n</mem>", context),) if memory else ()
-
-
-def with_memory(memory: Sequence[Segment], action: str) -> str:
-    """The text of a round that stores a memory, if there is any, and acts."""
-    return "\n".join([*(segment.text for segment in memory), action])

@@ -13,6 +13,12 @@ from mempo_agents.own import own
 from mempo_env.errors import ConfigError, lookup
 
 
+def _scripted(rest: str) -> Model:
+    if rest:
+        raise ConfigError(f"model: wanted 'scripted' alone, which takes nothing after a colon, got {rest!r}")
+    return ScriptedModel()
+
+
 def _endpoint(name: str, **settings: Any) -> Model:
     from mempo_agents.models.endpoint import open_endpoint
 
@@ -36,7 +42,7 @@ SAMPLED: dict[str, Callable[..., Model]] = {
     "huggingface": _huggingface,
     "sglang": _sglang,
 }
-MODELS: dict[str, Callable[..., Model]] = {"scripted": lambda _: ScriptedModel(), **SAMPLED}
+MODELS: dict[str, Callable[..., Model]] = {"scripted": _scripted, **SAMPLED}
 """Name: what makes the model, from what stands after the name and a colon ("" if nothing does)."""
 
 
