@@ -15,12 +15,13 @@ import msgspec
 
 from mempo_agents import make_agent
 from mempo_agents.base import Agent
-from mempo_agents.models.base import Model, Sampling
+from mempo_agents.models.base import Sampling
 from mempo_agents.models.table import ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
 from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
 from mempo_env import ENVIRONMENTS, __version__
+from mempo_env.arguments import memory_kind
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import digest
@@ -165,12 +166,13 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
         total = len(plan.arms) * len(plan.questions)
         with progress("bench", total, len(done), "episodes") as advance:
             for arm in plan.arms:
+                agent = make_agent(arm.agent, env.questions, asked)
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
                 last = time.monotonic()
                 for i, episode in play(
-                    make_agent(arm.agent, env.questions, asked),
+                    agent,
                     [plan.questions[index] for index in left],
-                    env_kwargs=kwargs,
+                    env_kwargs={k: v for k, v in kwargs.items() if k not in agent.env_kwargs},
                     num_envs=num_envs,
                     seed=[plan.seed + index for index in left],
                 ):
@@ -198,14 +200,22 @@ _model = lru_cache(maxsize=1)(make_model)
 
 def _arm(name: str, agent: Agent, kwargs: dict[str, Any]) -> Arm:
     settings = _environment({**kwargs, **agent.env_kwargs}).rules.settings
-    own = "".join(_own_source(made) for made in (agent, getattr(agent, "model", None)))
+    memory = memory_kind(agent.env_kwargs.get("memory", "inline"))[1]
+    own = "".join(_own_source(made) for made in (agent, getattr(agent, "model", None), memory))
     return Arm(
         agent=name,
         fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{own}",
-        env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs)),
+        env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs), enc_hook=_class_name),
         settings=_settings_digest(settings),
         model=getattr(getattr(agent, "model", None), "name", ""),
     )
+
+
+def _class_name(value: Any) -> str:
+    """A class, as a memory of one's own is, by its "module:Class"; a ConfigError for what has no name."""
+    if isinstance(value, type):
+        return f"{value.__module__}:{value.__qualname__}"
+    raise ConfigError(f"env_kwargs: wanted plain settings, a BankConfig or a class, got {value!r}")
 
 
 def _check_sources(plan: Plan, arm: Arm, episode: Episode, env: SearchQAEnv) -> None:
@@ -246,13 +256,14 @@ def _package_digest(package: str) -> str:
     return digest(*(path.read_bytes() for path in sorted(folder.rglob("*.py"))))
 
 
-def _own_source(made: Agent | Model | None) -> str:
-    """Of the file that an agent or model from elsewhere comes from; nothing for ours, and without a file."""
+def _own_source(made: Any) -> str:
+    """Of the file of an agent, model or memory from elsewhere; nothing for ours, and without a file."""
     try:
-        path = Path(inspect.getfile(type(made)))
+        path = Path(inspect.getfile(made if isinstance(made, type) else type(made)))
     except (OSError, TypeError):
         return ""
-    return "" if path.is_relative_to(_source("mempo_agents").parent) else f" {digest(path.read_bytes())}"
+    ours = any(path.is_relative_to(_source(package).parent) for package in ("mempo_agents", "mempo_env"))
+    return "" if ours else f" {digest(path.read_bytes())}"
 
 
 def _source(module: str) -> Path:

@@ -203,7 +203,7 @@ def check_own(make: Any) -> Callable[..., Memory]:
     if json.loads(told) != json.loads(kept):
         raise ConfigError(
             f"memory: wanted a class whose {name}(state=...) takes up what state() told: that was {told} "
-            f"after a write, and {kept} in one made from it; else each write and each fork begins with nothing"
+            f"after a write, and {kept} in one made from it; else each write and each fork begins anew"
         )
     return make
 
