@@ -19,7 +19,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mempo_env.protocol import neutralise
+from mempo_env.protocol import one_line
 from mempo_env.scoring import bare, contains, holds, is_closed, normalise, normalised_answers
 from mempo_env.types import Call, Diagnostics, Evidence, Failure, Hit, ObjectiveScore, Question, Segment
 
@@ -196,7 +196,7 @@ def asked(
 
 def _as_shown(passage: str) -> str:
     """The text of a passage, which stands behind its title, as a prompt shows it."""
-    return neutralise(" ".join(passage.partition("\n")[2].split()))
+    return one_line(passage.partition("\n")[2])
 
 
 def _look_for_answers(

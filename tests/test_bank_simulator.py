@@ -78,6 +78,33 @@ def test_merges_and_discards_follow_what_stands_for_their_entries() -> None:
     assert got.lost == 1, "the second discard found it gone"
 
 
+def test_an_entry_that_stands_for_two_is_lost_for_neither() -> None:
+    """What was merged is there: merging it again, or discarding both, finds it."""
+    two = (
+        write(1, BORN, "Marrow Bay"),
+        write(1, TOWN, "Kettle Works"),
+        Event(round=2, kind="merge", of=(0, 1)),
+    )
+    again = Event(round=3, kind="merge", of=(0, 1))
+    both = Event(round=4, kind="discard", of=(0, 1))
+    got = replay((*two, again, both, read(5, "Aldo", "Marrow Bay")), BankConfig())
+    assert (got.lost, got.held) == (0, 0.0), "nothing was lost before the discard, which took it"
+    got = replay((*two, both, both), BankConfig())
+    assert got.lost == 1, "the second time nothing stands for either"
+
+
+def test_what_was_evicted_or_refused_is_lost() -> None:
+    stream = (
+        write(1, BORN, "Marrow Bay"),
+        write(2, TOWN, "Kettle Works"),
+        Event(round=3, kind="discard", of=(0, 1)),
+    )
+    assert replay(stream, BankConfig(capacity=1)).lost == 1, "one of the two had been evicted"
+    refused = (write(1, BORN), write(1, BORN), Event(round=2, kind="discard", of=(1,)))
+    assert replay(refused, BankConfig()).lost == 1
+    assert replay(refused, BankConfig(on_duplicate="merge")).lost == 0
+
+
 def test_a_merge_that_drops_the_sentence_loses_the_fact() -> None:
     stream = (
         write(1, BORN, "Marrow Bay"),
@@ -303,6 +330,61 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert "2 streams each" in out and "at duplicate=0.5:" in out
     assert (tmp_path / "simulate.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_operations_of_a_real_run_are_replayed_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Agents that keep a bank play; with the bank that they had all is found again, with less room less."""
+    bench = [
+        "bench",
+        "run",
+        "--dataset",
+        "synthetic",
+        "--agents",
+        "bank,rag_memory,mem1",
+        "--objectives",
+        "4",
+    ]
+    assert main([*bench, "--episodes", "3", "--out", str(tmp_path / "run")]) == 0
+    out = tmp_path / "sweep"
+    command = ["memory", "simulate", "--run", str(tmp_path / "run"), "--duplicate", "2", "--out", str(out)]
+    assert main([*command, "--capacity", "2,1000"]) == 0
+    told = capsys.readouterr().out
+    assert "6 streams each" in told, "three episodes of each of the two agents that have a bank"
+    assert (out / "simulate.png").read_bytes()[:4] == b"\x89PNG"
+    cells = [msgspec.json.decode(path.read_bytes(), type=Cell) for path in (out / "cells").iterdir()]
+    recall = {cell.settings["capacity"]: cell.interval("recall") for cell in cells}
+    assert recall[2].value < 0.8 and recall[1000].value == 1.0  # type: ignore[union-attr]
+    assert [
+        replayed.lost for cell in cells if cell.settings["capacity"] == 1000 for replayed in cell.replays
+    ] == [0] * 6
+
+
+def test_a_run_without_a_bank_has_nothing_to_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "bench",
+                "run",
+                "--dataset",
+                "synthetic",
+                "--agents",
+                "mem1",
+                "--episodes",
+                "1",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["memory", "simulate", "--run", str(tmp_path / "run"), "--out", str(tmp_path / "sweep")]) == 2
+    assert "wanted episodes with operations on a memory bank" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from episodes import aborted, multi, right, without_gold, wrong
 from mempo_benchmarks.report import tables
 from mempo_benchmarks.stats import mean_interval, wilson
-from mempo_benchmarks.summary import METRICS, ArmSummary, Comparison, compare
+from mempo_benchmarks.summary import METRICS, ArmSummary, Comparison, Metric, compare
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError
 from mempo_env.types import Failure
@@ -53,6 +53,15 @@ def test_peak_tokens_are_over_all_episodes_not_the_solved_ones(run: Path) -> Non
     peaks = [float(episode.tokens.peak) for episode in GOOD]
     assert peaks[2] != peaks[0]
     assert arms(compare([run]))["good"].metrics["peak"] == mean_interval(peaks)
+
+
+def test_a_metric_that_throws_is_not_left_out_of_the_table(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    throws = Metric("bad", "bad", "Throws.", lambda row: 1 / 0)
+    monkeypatch.setattr("mempo_benchmarks.summary.METRICS", (*METRICS, throws))
+    with pytest.raises(ZeroDivisionError):
+        compare([run])
 
 
 def test_evidence_is_averaged_where_there_is_gold(run: Path) -> None:

@@ -21,8 +21,8 @@ from mempo_env.imported import imported
 from mempo_env.memory.base import called
 from mempo_env.memory.joining import join
 from mempo_env.memory.operations import Fault, refusal
+from mempo_env.memory.rendering import render_recall, render_status
 from mempo_env.memory.similarity import Space, Vectors, check_capacity, embedder
-from mempo_env.protocol import render_recall, render_status
 from mempo_env.settings import MOST, Count, Settings, Share, Whole
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Answer, BankRecord, Entry, EntryState, Operation, Search

@@ -39,7 +39,8 @@ class Replayed(Struct, frozen=True, kw_only=True):
         evictions: Entries that had to go.
         entries: Active entries after a round, on average.
         tokens: Tokens in active entries after a round, on average.
-        lost: Merges and discards of entries that were gone already, so that nothing was done.
+        lost: Merges and discards that meant an entry of which nothing stands any more: it was evicted,
+            discarded, or refused when it was written. What was merged stands for each of its parts.
         seconds: Time that the replay took.
     """
 
@@ -144,28 +145,25 @@ class _Run:
         elif event.kind == "read":
             self._read(event)
         else:
-            ids = self._standing(event.of)
+            standing = [self._standing(index) for index in event.of]
+            ids = [id for id in dict.fromkeys(standing) if id is not None]
             if event.kind == "discard":
                 for id in ids:
                     self.bank.discard(id, event.round)
             elif len(ids) > 1 or (ids and event.text):
                 made = self.bank.merge(ids, event.round, event.text)
-            self.lost += len(ids) < len(event.of)
+            self.lost += None in standing
         if made is not None:
             self.made[index] = made
         for record in self.bank.log[seen:]:
             self._follow(record, event.holds)
 
-    def _standing(self, of: Sequence[int]) -> list[int]:
-        """The active entries that stand for what some events made, each once."""
-        standing = []
-        for index in of:
-            id = self.made.get(index)
-            while id is not None and self.bank.entries[id - 1].state == "merged":
-                id = self.bank.entries[id - 1].merged_into
-            if id is not None and self.bank.entries[id - 1].state == "active" and id not in standing:
-                standing.append(id)
-        return standing
+    def _standing(self, index: int) -> int | None:
+        """The active entry that stands for what an event made; None if nothing does."""
+        id = self.made.get(index)
+        while id is not None and self.bank.entries[id - 1].state == "merged":
+            id = self.bank.entries[id - 1].merged_into
+        return id if id is not None and self.bank.entries[id - 1].state == "active" else None
 
     def _follow(self, record: BankRecord, phrases: tuple[str, ...]) -> None:
         """Note who holds which phrase after one line of the log."""

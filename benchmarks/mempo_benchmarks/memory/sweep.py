@@ -20,7 +20,7 @@ from mempo_env.memory.streams import Stream, StreamSpec, made_up
 from mempo_env.progress import progress
 
 CELLS = "cells"
-VERSION = 1
+VERSION = 2
 """Of what a replay does: cells of another are not taken for this one's."""
 
 BANK_AXES, STREAM_AXES = ("capacity", "eviction", "duplicate", "on_duplicate"), ("noise", "drift")
