@@ -141,10 +141,7 @@ def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
 
 
 def read(play: Play, rules: Rules, completion: Completion) -> Action:
-    """Parse what the policy wrote; a memory that cannot be, or is beyond its budget, is an invalid action.
-
-    A store that fails is no fault of the action: `conclude` ends the episode.
-    """
+    """Parse what the policy wrote; a memory that cannot be, or is beyond its budget, is an invalid action."""
     play.trial = play.fault = None
     wants_memory = rules.memory in ("inline", "own") and bool(play.rounds)
     action = protocol.parse(completion, completion.finish_reason, wants_memory, rules.memory == "bank")
