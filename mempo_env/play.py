@@ -316,7 +316,7 @@ def follow(
 
 def break_off(play: Play, rules: Rules, calls: tuple[Call, ...]) -> None:
     """Count the calls of a round that will not be played to its end."""
-    spent = tuple(tokens.of_call(call, rules.count) for call in calls)
+    spent = tuple(tokens.of_call(call, rules.count, play.prompt_tokens) for call in calls)
     play.broken_off = _recorded(play, calls)
     if calls:
         play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
@@ -326,7 +326,7 @@ def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int,
     """(prompt tokens, output tokens) of each call of the round."""
     if not completion.calls:
         return ((play.prompt_tokens, len(completion.token_ids) or rules.count(completion)),)
-    return tuple(tokens.of_call(call, rules.count) for call in completion.calls)
+    return tuple(tokens.of_call(call, rules.count, play.prompt_tokens) for call in completion.calls)
 
 
 def _recorded(play: Play, calls: tuple[Call, ...]) -> tuple[Call, ...]:

@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Message, Model, ModelError, Prompt
@@ -67,9 +68,16 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
                     failed.calls = tuple(calls[i])
                     written[i] = failed
                 else:
-                    calls[i].append(answer)
+                    calls[i].append(counted(asked[i], answer))
                     go_on(i, answer.output)
         return [written[i] for i in range(len(rounds))]
+
+
+def counted(prompt: Prompt, call: Call) -> Call:
+    """The call with the words of its messages as prompt tokens, where nothing else tells of the prompt."""
+    if call.prompt_ids or call.prompt_tokens or call.segments:
+        return call
+    return replace(call, prompt_tokens=count_words(prompt.text))
 
 
 def completed(text: str, calls: Sequence[Call]) -> Completion:

@@ -195,7 +195,7 @@ def _growth(arms: Sequence[ArmSummary]) -> Table:
     for arm in arms:
         means = [point.mean for point in arm.steady]
         if means:
-            span = f"{max(means) / min(means):.2f}"
+            span = f"{max(means) / min(means):.2f}" if min(means) else "–"
             rows.append(
                 [_name(arm), f"{means[0]:,.0f}", f"{means[-1]:,.0f}", str(arm.steady[-1].round), span]
             )
