@@ -69,8 +69,6 @@ def check_rules(
     }
     if not isinstance(hint, (bool, np.bool_)):
         raise ConfigError(f"hint: wanted True or False, got {hint!r}")
-    if not isinstance(system_prompt, str):
-        raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
     system_prompt = storable(system_prompt)
     held = (
         {

@@ -122,10 +122,11 @@ class SearchQAEnv(gym.Env[str, str]):
         max_context_tokens: Longest prompt allowed, as the environment renders it: an agent that composes its
             own may show its model less, or more. None: no limit.
         max_memory_tokens: Longest memory allowed, a longer write is an invalid action; None: no limit.
-        system_prompt: Text of the first segment; None: the protocol's own; "": none.
+        system_prompt: Text of the first segment, in which "{answers}" stands for how several answers are
+            asked for; None: the protocol's own; "": none.
         hint: Whether the prompt ends with the rounds (and context tokens) left.
-        answers: How the default system prompt asks for several answers: in "numbered" lines, or one after the
-            other with a "semicolon" between them (MEM1's); both are read.
+        answers: How the system prompt asks for several answers: in "numbered" lines, or one after the other
+            with a "semicolon" between them (MEM1's); both are read.
         compose: How several objectives are drawn: "random", or "consecutive" rows of the split (MEM1's).
         retriever_noise: Probability, for experiments, with which each hit is replaced by a random passage.
         render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
@@ -187,13 +188,8 @@ class SearchQAEnv(gym.Env[str, str]):
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
             system_prompt=instructions.system_prompt(
-                memory_kind(memory)[0],
-                objectives,
-                self.top_k,
-                lookup(instructions.ANSWERS, answers, "answers"),
-            )
-            if system_prompt is None
-            else system_prompt,
+                system_prompt, memory_kind(memory)[0], objectives, self.top_k, answers
+            ),
             hint=hint,
             sources={
                 "dataset": self.questions.fingerprint,
