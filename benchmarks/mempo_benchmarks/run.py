@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,11 +13,12 @@ import msgspec
 
 from mempo_agents import make_agent
 from mempo_agents.base import Agent
-from mempo_agents.models.base import Sampling
-from mempo_agents.models.table import ask_once, make_model
+from mempo_agents.models.base import Model, Sampling
+from mempo_agents.models.table import MODELS, ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
 from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.sources import code_digest, own_digest, package_digest, source
 from mempo_env import ENVIRONMENTS, __version__
 from mempo_env.arguments import memory_kind
 from mempo_env.env import SearchQAEnv
@@ -33,29 +32,6 @@ from mempo_env.types import Episode, StopReason
 FLOORS = ("empty", "random")
 CEILING = "oracle"
 """Always run, so that every table says what nothing and what everything is worth."""
-
-SCORER = ("mempo_env.scoring",)
-CODE = (
-    "mempo_env.arguments",
-    "mempo_env.context",
-    "mempo_env.diagnostics",
-    "mempo_env.env",
-    "mempo_env.instructions",
-    "mempo_env.memory.bank",
-    "mempo_env.memory.base",
-    "mempo_env.memory.joining",
-    "mempo_env.memory.joining",
-    "mempo_env.memory.operations",
-    "mempo_env.memory.rendering",
-    "mempo_env.memory.similarity",
-    "mempo_env.play",
-    "mempo_env.protocol",
-    "mempo_env.rewards",
-    "mempo_env.tokens",
-    "mempo_env.vector",
-    "mempo_agents.rollout",
-)
-"""The modules whose source decides a score, and how an episode goes."""
 
 
 def make_plan(
@@ -126,12 +102,12 @@ def make_plan(
         retriever=retriever,
         data=data,
         index=index,
-        scorer=_source_digest(SCORER),
-        code=_source_digest(CODE),
+        scorer=digest(source("mempo_env.scoring").read_bytes()),
+        code=code_digest(),
         settings=settings,
         questions=tuple("+".join(ids[i : i + objectives]) for i in range(0, len(ids), objectives)),
         seed=seed,
-        arms=tuple(_arm(name, agent, kwargs) for name, agent in playing.items()),
+        arms=tuple(_arm(name, agent, asked, model, kwargs) for name, agent in playing.items()),
         model=model,
         sampling={} if sampling is None else msgspec.to_builtins(sampling),
         version=__version__,
@@ -200,13 +176,15 @@ _model = lru_cache(maxsize=1)(make_model)
 """The last model that was made: a plan and its run load the weights once."""
 
 
-def _arm(name: str, agent: Agent, kwargs: dict[str, Any]) -> Arm:
+def _arm(name: str, agent: Agent, asked: Model, model: str, kwargs: dict[str, Any]) -> Arm:
+    """An arm of a plan; the model that was asked for, by that name, need not be the agent's."""
     settings = _environment({**kwargs, **agent.env_kwargs}).rules.settings
     memory = memory_kind(agent.env_kwargs.get("memory", "inline"))[1]
-    own = "".join(_own_source(made) for made in (agent, getattr(agent, "model", None), memory))
+    own_model = getattr(agent, "model", None) is asked and model.partition(":")[0] not in MODELS
+    own = own_digest((name, model) if own_model else (name,), agent, memory)
     return Arm(
         agent=name,
-        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{own}",
+        fingerprint=f"{agent.fingerprint} {package_digest('mempo_agents')} {own}".rstrip(),
         env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs), enc_hook=_class_name),
         settings=_settings_digest(settings),
         model=getattr(getattr(agent, "model", None), "name", ""),
@@ -245,30 +223,3 @@ def _index(fingerprint: str, retriever: str) -> str:
 
 def _settings_digest(settings: dict[str, Any]) -> str:
     return digest(msgspec.json.encode(settings, order="sorted"))
-
-
-def _source_digest(modules: Sequence[str]) -> str:
-    """Of the source files of modules, by their bytes."""
-    return digest(*(_source(module).read_bytes() for module in modules))
-
-
-def _package_digest(package: str) -> str:
-    """Of all source files of a package: a changed agent is another one, whatever it calls itself."""
-    folder = _source(package).parent
-    return digest(*(path.read_bytes() for path in sorted(folder.rglob("*.py"))))
-
-
-def _own_source(made: Any) -> str:
-    """Of the file of an agent, model or memory from elsewhere; nothing for ours, and without a file."""
-    try:
-        path = Path(inspect.getfile(made if isinstance(made, type) else type(made)))
-    except (OSError, TypeError):
-        return ""
-    ours = any(path.is_relative_to(_source(package).parent) for package in ("mempo_agents", "mempo_env"))
-    return "" if ours else f" {digest(path.read_bytes())}"
-
-
-def _source(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin)
