@@ -11,7 +11,7 @@ import typer
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
-LOG_WIDTH = 120  # columns of a table that goes to a file
+LOG_WIDTH = 160  # columns of a table that goes to a file
 
 MADE_UP: dict[str, Any] = {"noise": "0.2", "drift": "0.1", "writes": 1000, "streams": 5, "seed": 0}
 """What streams are like that are made up, where no option says otherwise; those of a run are as they are."""

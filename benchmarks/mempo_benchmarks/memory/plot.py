@@ -24,7 +24,7 @@ def plot(cells: Sequence[Cell], file: Path) -> None:
     except ImportError:
         raise MissingExtra("matplotlib", "bench") from None
     names = sorted(swept(cells), key=lambda name: name == "agent")  # agents have no order along an axis
-    x, *others = names or ["capacity"]
+    x, *others = names or [next(iter(cells[0].settings))]
     line, further = (others[0], others[1:]) if others else (None, [])
     rows: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
