@@ -188,7 +188,7 @@ class SearchQAEnv(gym.Env[str, str]):
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
             system_prompt=instructions.system_prompt(
-                system_prompt, memory_kind(memory)[0], objectives, self.top_k, answers
+                memory_kind(memory)[0], objectives, self.top_k, answers, system_prompt
             ),
             hint=hint,
             sources={

@@ -38,15 +38,17 @@ SEVERAL = {
 """The same for a prompt that is written for any number of questions."""
 
 
-def system_prompt(own: str | None, memory: str, objectives: int, top_k: int, answers: str) -> str:
+def system_prompt(
+    memory: str, objectives: int, top_k: int, answers: str = "numbered", own: str | None = None
+) -> str:
     """The text of the first segment.
 
     Args:
-        own: The caller's, in which `FORM` is replaced; None: the protocol in words.
         memory: Kind of memory.
         objectives: Questions in an episode.
         top_k: Passages that a search returns at most.
         answers: How several answers are asked for, a name in `ANSWERS`.
+        own: The caller's, in which `FORM` is replaced; None: the protocol in words.
 
     Raises:
         ConfigError: if there is no such way to ask, or the caller's is no text.

@@ -115,7 +115,7 @@ def test_without_memory_what_a_dropped_step_showed_is_forgotten() -> None:
     question = Segment("question", 0, "Question: Who is the mayor of the town where Aldo Verne was born?", 1)
     call = Segment("call", 2, "<search> Aldo Verne birthplace </search>", 1)
     last = Segment("information", 2, protocol.render_information(()), 1)
-    system = Segment("system", 0, system_prompt(None, "none", 1, 3, "numbered"), 1)
+    system = Segment("system", 0, system_prompt("none", 1, 3), 1)
     full = [Context((system, question, shown, call, last), "q") for shown in (first, second)]
     cut = Context((system, question, call, last), "q")
     reader = make_agent("no_memory")
