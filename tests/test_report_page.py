@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from browser import DESKTOP, PHONE, contrasts, overflow, page_at
 from episodes import aborted, hostile, right, without_gold, wrong
@@ -14,6 +15,7 @@ from mempo_benchmarks.results import read_plan
 from mempo_benchmarks.stats import Interval, mean_interval
 from mempo_benchmarks.summary import compare
 from mempo_env.cli import main
+from mempo_env.types import StopReason
 from runs import write_run
 
 if TYPE_CHECKING:
@@ -122,7 +124,8 @@ def test_the_baseline_and_the_figure_of_the_differences_can_be_chosen(run: Path,
 
 
 def test_a_figure_that_nobody_has_is_not_compared(tmp_path: Path, browser: Browser) -> None:
-    write_run(tmp_path / "run", {"random": [without_gold()] * 2, "good": [without_gold()] * 2})
+    ended = replace(without_gold(), stop_reason=StopReason.MAX_ROUNDS, mask_episode=False)
+    write_run(tmp_path / "run", {"random": [ended] * 2, "good": [ended] * 2})
     with page_at(browser, written(tmp_path / "run")) as page:
         page.get_by_label("figure").select_option("evidence_kept")
         assert "Nothing to compare." in page.locator("section", has_text="Paired differences").inner_text()

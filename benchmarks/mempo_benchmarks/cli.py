@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from mempo_env.errors import ConfigError
 if TYPE_CHECKING:
     from mempo_agents.models.base import Sampling
     from mempo_benchmarks.summary import Comparison
+    from mempo_env.types import StopReason
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -61,9 +63,12 @@ def run(
     corpus: Annotated[Path | None, typer.Option(help="Folder with another corpus to search.")] = None,
     retriever: Annotated[str, typer.Option(help="bm25, rank_bm25, or the address of a server.")] = "bm25",
 ) -> None:
-    """Play every agent over the first questions of a split; the same command goes on if interrupted."""
+    """Play every agent over the first questions of a split; the same command goes on if interrupted.
+
+    The exit code is 1 if all episodes of an agent failed.
+    """
     from mempo_benchmarks.run import bench as play
-    from mempo_benchmarks.run import make_plan
+    from mempo_benchmarks.run import failures, make_plan
 
     plan = make_plan(
         dataset,
@@ -81,8 +86,26 @@ def run(
         seed=seed,
     )
     play(plan, out, num_envs)
+    failed = failures(plan, out)
     typer.echo(f"{out}: {len(plan.arms)} agents, {len(plan.questions):,} episodes each")
+    for line in _failed(failed, len(plan.questions)):
+        typer.echo(line, err=True)
     typer.echo(f"next: mempo bench report {out}, mempo view {out}")
+    if any(reasons.total() == len(plan.questions) for reasons in failed.values()):
+        raise typer.Exit(1)
+
+
+def _failed(failed: Mapping[str, Counter[StopReason]], planned: int) -> list[str]:
+    """How many episodes of each agent failed, and whose fault that was."""
+    from mempo_env.types import NO_FAULT
+
+    lines = []
+    for agent, reasons in failed.items():
+        named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        innocent = sum(count for reason, count in reasons.items() if reason in NO_FAULT)
+        fault = f", {innocent:,} by no fault of the agent" if innocent else ""
+        lines.append(f"failed: {agent}, {reasons.total():,} of {planned:,} episodes ({named}){fault}")
+    return lines
 
 
 def _sampling(pairs: Sequence[str]) -> Sampling:
@@ -143,4 +166,6 @@ def show(comparison: Comparison) -> None:
         console.print(lead(plan), style="bold")
     for difference in comparison.differing:
         console.print(f"differs: {difference}", style="yellow")
+    for note in comparison.notes:
+        console.print(f"note: {note}", style="yellow")
     console.print("", *tables(comparison), sep="\n")

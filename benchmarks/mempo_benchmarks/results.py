@@ -57,6 +57,7 @@ class Arm(Struct, frozen=True):
         env_kwargs: What it sets in the environment.
         settings: Digest of the environment's settings with those.
         model: Name of the model behind it; "" if there is none.
+        asks: What identifies the model: its fingerprint, its server, the source of one of a user's own.
     """
 
     agent: str
@@ -64,6 +65,7 @@ class Arm(Struct, frozen=True):
     env_kwargs: dict[str, Any]
     settings: str
     model: str = ""
+    asks: str = ""
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from mempo_agents.models.base import Model, Sampling
 from mempo_agents.models.table import MODELS, ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.results import FAILED, Arm, Plan, Row, address, read_rows, row_of
 from mempo_benchmarks.sources import code_digest, own_digest, package_digest, source
 from mempo_env import ENVIRONMENTS, __version__
 from mempo_env.arguments import memory_kind
@@ -161,6 +162,15 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
                     advance(1)
 
 
+def failures(plan: Plan, out: Path) -> dict[str, Counter[StopReason]]:
+    """Of each agent that has any, the episodes that failed rather than ended, by their stop reason."""
+    found: dict[str, Counter[StopReason]] = {}
+    for row in read_rows(out, plan, Row):
+        if row.stop_reason in FAILED:
+            found.setdefault(row.agent, Counter())[row.stop_reason] += 1
+    return found
+
+
 def _environment(kwargs: dict[str, Any]) -> SearchQAEnv:
     env = gym.make(next(iter(ENVIRONMENTS)), **kwargs).unwrapped
     assert isinstance(env, SearchQAEnv)
@@ -180,15 +190,25 @@ def _arm(name: str, agent: Agent, asked: Model, model: str, kwargs: dict[str, An
     """An arm of a plan; the model that was asked for, by that name, need not be the agent's."""
     settings = _environment({**kwargs, **agent.env_kwargs}).rules.settings
     memory = memory_kind(agent.env_kwargs.get("memory", "inline"))[1]
-    own_model = getattr(agent, "model", None) is asked and model.partition(":")[0] not in MODELS
-    own = own_digest((name, model) if own_model else (name,), agent, memory)
+    behind = getattr(agent, "model", None)
+    named = (model,) if behind is asked and model.partition(":")[0] not in MODELS else ()
+    things = (agent, behind, memory, getattr(agent, "play", None), getattr(agent, "write", None))
+    sources = f"{package_digest('mempo_agents')} {own_digest((name, *named), things)}".rstrip()
     return Arm(
         agent=name,
-        fingerprint=f"{agent.fingerprint} {package_digest('mempo_agents')} {own}".rstrip(),
+        fingerprint=f"{agent.fingerprint} {sources}",
         env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs), enc_hook=_class_name),
         settings=_settings_digest(settings),
-        model=getattr(getattr(agent, "model", None), "name", ""),
+        model=getattr(behind, "name", ""),
+        asks="" if behind is None else _identity(behind, named),
     )
+
+
+def _identity(model: Model, named: Sequence[str]) -> str:
+    """What tells a model from others of its name: also where it is served, for who knows what is there."""
+    told = getattr(model, "fingerprint", ""), address(getattr(model, "url", ""))
+    parts = (*told, own_digest(named, (model,)))
+    return " ".join(filter(None, parts))
 
 
 def _class_name(value: Any) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from mempo_agents.base import Agent
 from mempo_env.files import digest
 from mempo_env.memory.bank import BankConfig
 
@@ -47,20 +46,18 @@ def source(module: str) -> Path:
 # --- A user's own ------------------------------------------------------------------------------------------
 
 
-def own_digest(names: Iterable[str], agent: Agent, memory: Any) -> str:
-    """Of a user's modules behind an agent, with those of their own that these import; "" if there are none.
+def own_digest(names: Iterable[str], things: Iterable[Any]) -> str:
+    """Of a user's modules behind some things, with those of theirs that these import; "" if there are none.
 
     Files other than source, such as a prompt in a text file, are the business of `fingerprint`.
 
     Args:
-        names: Names of agent and model; those of the form "module:thing" count.
-        agent: The agent: what it is, what its `play` or `write` is, and its model.
-        memory: What makes its memory: a class, or a bank's settings, whose "module:function" count; or None.
+        names: Names of agents and models; those of the form "module:thing" count.
+        things: Objects, functions and classes; of a bank's settings those of that form count, too.
     """
-    settings = map(str, astuple(memory)) if isinstance(memory, BankConfig) else ()
+    things = tuple(things)
+    settings = (str(value) for one in things if isinstance(one, BankConfig) for value in astuple(one))
     named = [name.partition(":")[0] for name in (*names, *settings) if ":" in name]
-    model = getattr(agent, "model", None)
-    things = (agent, model, memory, getattr(agent, "play", None), getattr(agent, "write", None))
     files = own_files([*named, *map(_module, things)])
     parts = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
     return digest(*parts) if parts else ""
