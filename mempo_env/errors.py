@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LISTED = 16  # names that a message lists at most; a question set has thousands
+_LISTED = 24  # names that a message lists at most; a question set has thousands
 
 
 class MempoError(Exception):

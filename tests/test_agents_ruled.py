@@ -91,7 +91,7 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-@pytest.mark.parametrize("name", [*RULED, "resum(1)", "resum(100000)", "paging(40)", "paging(100000)"])
+@pytest.mark.parametrize("name", [*RULED, "resum(1)", "resum(100000)", "paging(110)", "paging(100000)"])
 def test_memory_tags_of_an_acting_call_do_nothing(name: str, trap: str) -> None:
     """The same episode with the tags and without them; `paging` may read, and nothing else."""
     plain = [SEARCH.format(i) for i in range(5)]
@@ -126,7 +126,7 @@ def test_a_passage_that_looks_like_the_core_block_is_read_from_the_archive() -> 
 
     read = '<memory_read k="6">lighthouse</memory_read>'
     acts = ["<think>" + "word " * 30 + f"</think>{SEARCH}"] * 3 + [read + SEARCH, SEARCH]
-    model, _ = play("paging(60)", acts, retriever=Spoofing())
+    model, _ = play("paging(110)", acts, retriever=Spoofing())
     recalled = [s.text for s in model.acting[4].segments if s.kind == "recall"]
     assert len(recalled) == 1 and "Core, steps from 99: gone :: A lighthouse." in recalled[0]
 
@@ -252,6 +252,14 @@ def test_a_thought_is_not_shown_again_also_after_an_invalid_round(name: str, rou
 def test_no_budget_and_no_window_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=re.compile(r"wanted a whole number from 1 .*, got 0")):
         make_agent(name)
+
+
+def test_a_window_that_cannot_hold_its_own_prompt_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="window of paging: wanted more than the 109 tokens of its prompt, got 109"
+    ):
+        make_agent("paging(109)")
+    assert make_agent("paging(110)").name == "paging(110)"
 
 
 def test_the_scripted_model_takes_nothing_after_a_colon() -> None:

@@ -165,8 +165,36 @@ def test_a_server_that_fails_later_is_rows(tmp_path: Path) -> None:
     assert [row.stop_reason for row in rows] == [StopReason.ANSWERED, StopReason.MODEL_ERROR]
 
 
-def test_a_run_without_agents_that_ask_a_model_asks_none(tmp_path: Path) -> None:
-    bench(make_plan("synthetic", [], episodes=1, model=f"endpoint:m@{nobody_listens()}/v1"), tmp_path / "run")
+OWN = """
+from mempo_agents.models.table import make_model
+from mempo_agents.rounds import ModelAgent, one_call
+
+def deaf():
+    return ModelAgent(name="deaf", play=one_call, model=make_model("scripted"), env_kwargs={})
+
+def hearing(model):
+    return ModelAgent(name="hearing", play=one_call, model=model, env_kwargs={})
+"""
+
+
+def test_a_model_that_no_agent_asks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of one's own played the scripted model whatever `--model` said, and nobody was told."""
+    (tmp_path / "own_hearing.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    dead = f"endpoint:m@{nobody_listens()}/v1"
+    for agents in ([], ["own_hearing:deaf"]):
+        with pytest.raises(
+            ConfigError, match=r"model: none of the agents .* asks 'endpoint:m@.* parameter `model`"
+        ):
+            make_plan("synthetic", agents, episodes=1, model=dead)
+    with pytest.raises(ModelError, match="in 2 of 2 tries"):
+        make_plan("synthetic", ["own_hearing:hearing"], episodes=1, model=dead)
+    with serving(ANSWERS) as server:
+        both = ["own_hearing:deaf", "own_hearing:hearing"]
+        plan = make_plan("synthetic", both, episodes=1, model=f"endpoint:m@{server.url}/v1")
+    assert {arm.agent: arm.model for arm in plan.arms if arm.model} == dict(
+        zip(both, ["scripted", "m"], strict=True)
+    )
 
 
 class Odd:

@@ -35,6 +35,7 @@ from mempo_agents.prompts import ACT, TASK
 from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, said, without
 from mempo_agents.ruled import inert
 from mempo_agents.view import read_information, write_article
+from mempo_env.errors import ConfigError
 from mempo_env.settings import Count, check
 from mempo_env.tokens import count_words
 from mempo_env.types import Segment
@@ -147,8 +148,12 @@ def passages(step: Sequence[Segment]) -> list[str]:
 
 
 def paging_agent(model: Model, window: int = WINDOW) -> ModelAgent:
-    """The agent; the window has at least 1 token, else a ConfigError."""
+    """The agent; a ConfigError for a window that cannot hold more than the prompt itself."""
     check("window of paging", window, Count)
+    if window <= (least := count_words(PROMPT)):
+        raise ConfigError(
+            f"window of paging: wanted more than the {least} tokens of its prompt, got {window}"
+        )
     name = "paging" if window == WINDOW else f"paging({window})"
     kwargs = {"context": "full", "memory": UNGATED, "system_prompt": PROMPT}
     return ModelAgent(name=name, play=partial(play, window=window), model=model, env_kwargs=kwargs, version=2)

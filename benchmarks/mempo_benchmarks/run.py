@@ -34,12 +34,15 @@ FLOORS = ("empty", "random")
 CEILING = "oracle"
 """Always run, so that every table says what nothing and what everything is worth."""
 
+SCRIPTED = "scripted"
+"""The model that is asked where none is said."""
+
 
 def make_plan(
     dataset: str,
     agents: Sequence[str],
     *,
-    model: str = "scripted",
+    model: str = SCRIPTED,
     sampling: Sampling | None = None,
     corpus: str | None = None,
     retriever: str = "bm25",
@@ -97,6 +100,11 @@ def make_plan(
     playing = {name: make_agent(name, env.questions, asked) for name in names}
     if any(getattr(agent, "model", None) is asked for agent in playing.values()):
         ask_once(asked)
+    elif model != SCRIPTED:
+        raise ConfigError(
+            f"model: none of the agents ({', '.join(names)}) asks {model!r}; leave it out, or see to it "
+            "that what makes one of your own has a parameter `model`, which the agent keeps as its `model`"
+        )
     return Plan(
         dataset=kwargs["dataset"],
         corpus=kwargs["corpus"],
