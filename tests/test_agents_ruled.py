@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mempo_agents import Context, make_agent
@@ -137,6 +137,10 @@ TEXTS = st.lists(st.sampled_from([*PIECES, '<memory_discard ids="1"/>', "a", " b
 
 
 @given(TEXTS.map("".join), st.booleans())
+@example("<answer>a<mem>b</mem>", False)
+@example("<search>a<memory_write>b</memory_write>", True)
+@example("<mem>a<search>b</search></mem><search>c</search>", False)
+@example("<memory_write>a<memory_read>b</memory_write><answer>c", True)
 def test_what_was_made_inert_has_nothing_for_the_memory_and_acts_as_before(text: str, bank: bool) -> None:
     before, after = parse(text, bank=bank), parse(inert(text, bank), bank=bank)
     if not isinstance(after, Invalid):

@@ -82,7 +82,7 @@ def test_other_settings_are_no_pair_and_it_is_said_in_what(tmp_path: Path) -> No
     compared = compare([one, two], allow_different=True)
     assert compared.gains == ()
     assert compared.notes == (
-        "no gain over no_memory for mempo: no_memory was run with others (top_k 3 / 5)",
+        "no gain over no_memory for mempo: no_memory has other settings or questions (top_k 3 / 5)",
     )
     assert compared.difference("mempo", "no_memory") is not None, "that was allowed"
 

@@ -131,6 +131,19 @@ def test_a_figure_that_nobody_has_is_not_compared(tmp_path: Path, browser: Brows
         assert "Nothing to compare." in page.locator("section", has_text="Paired differences").inner_text()
 
 
+def test_what_failed_is_told_beside_the_figures(tmp_path: Path, browser: Browser) -> None:
+    """`without_gold` failed by no fault of the agent: pairs with it are left out; `broken` did not play."""
+    failed = [without_gold(), right(), right()]
+    broken = [without_gold()] * 2 + [right()]
+    write_run(tmp_path / "run", {"random": [wrong()] * 3, "good": failed, "broken": broken})
+    with page_at(browser, written(tmp_path / "run")) as page:
+        row = page.locator("section", has=page.get_by_role("heading", name="Results")).locator("tr")
+        assert "1 failed" in row.filter(has_text="good").first.inner_text()
+        assert "broken did not play: 2 of 3 episodes failed" in page.locator(".note").inner_text()
+        differences = page.locator("section", has_text="Paired differences").inner_text()
+        assert "Left out, as an episode failed by no fault of the agent: good: 1 of 3." in differences
+
+
 def told(interval: Interval) -> str:
     """As the page writes it: a sign before all but 0, a true minus."""
     value, low, high = (

@@ -112,7 +112,7 @@ def _baseline(
         return None, f"{found[0].label} has no part in differences"
     if alike:
         other, changes = alike[0]
-        return None, f"{other.label} was run with others ({'; '.join(changes)})"
+        return None, f"{other.label} has other settings or questions ({'; '.join(changes)})"
     if named:
         labels = ", ".join(other.label for other in named)
         return None, f"of {labels} only the name of the model is the same, not weights, sampling or server"
