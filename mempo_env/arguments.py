@@ -12,6 +12,7 @@ import numpy as np
 from mempo_env import rewards, tokens
 from mempo_env.context import ContextRule, check_rule
 from mempo_env.errors import ConfigError, RenderModeError, lookup
+from mempo_env.imported import imported
 from mempo_env.memory.bank import Bank, BankConfig
 from mempo_env.memory.base import MakeStore, Own, check_own
 from mempo_env.play import MemoryKind, Rules
@@ -24,6 +25,8 @@ MEMORIES: dict[str, MemoryKind] = {"inline": "inline", "none": "none", "bank": "
 
 def memory_kind(memory: Any) -> tuple[MemoryKind, Any]:
     """(which kind of memory, what makes it: a BankConfig, a class, or None)."""
+    if isinstance(memory, str) and ":" in memory:
+        return "own", check_own(imported(memory, "memory"))
     if isinstance(memory, str):
         kind = lookup(MEMORIES, memory, "memory")
         return kind, BankConfig() if kind == "bank" else None
@@ -66,8 +69,6 @@ def check_rules(
     }
     if not isinstance(hint, (bool, np.bool_)):
         raise ConfigError(f"hint: wanted True or False, got {hint!r}")
-    if not isinstance(system_prompt, str):
-        raise ConfigError(f"system_prompt: wanted a text or None, got {system_prompt!r}")
     system_prompt = storable(system_prompt)
     held = (
         {

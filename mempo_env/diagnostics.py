@@ -6,6 +6,9 @@ answers, and the titles of the objective's other gold passages, as far as they o
 count, any one of them; a fact without a key phrase counts if the memory holds half of its content words
 outside the title. This is a heuristic on words: a memory that paraphrases both the answer and the sentence is
 missed, and one that names the answer by chance is not.
+
+The prompt is the environment's, unless the agent handed over calls that it composed itself: then the last
+call of a round, the one that acted, tells what was held when the round was written (`asked`).
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from mempo_env.protocol import one_line
 from mempo_env.scoring import bare, contains, holds, is_closed, normalise, normalised_answers
-from mempo_env.types import Diagnostics, Evidence, Failure, Hit, ObjectiveScore, Question
+from mempo_env.types import Call, Diagnostics, Evidence, Failure, Hit, ObjectiveScore, Question, Segment
 
 CONTENT_SHARE = 0.5
 """Share of a fact's content words that a memory must hold where the fact has no key phrase."""
@@ -80,12 +85,17 @@ class Tracker(Struct, frozen=True, kw_only=True, gc=False):
     queries: frozenset[str] = frozenset()
     redundant: bool = False
 
+    @property
+    def share_held(self) -> float | None:
+        """Share of the facts that the prompt holds; None if there are none."""
+        return len(self.held) / self.facts if self.facts else None
+
     def diagnostics(self) -> Diagnostics:
         """What is known now."""
         total = self.facts
         return Diagnostics(
             evidence_recall=len(self.seen) / total if total else None,
-            evidence_kept=len(self.held) / total if total else None,
+            evidence_kept=self.share_held,
             facts_lost=len(self.ever_held - self.held) if total else None,
             answer_in_retrieved=self.answer_seen,
             answer_in_memory=self.answer_in_memory,
@@ -152,6 +162,41 @@ def after_round(
         queries=queries,
         redundant=redundant,
     )
+
+
+def asked(
+    tracker: Tracker,
+    ledger: Sequence[Segment],
+    view: tuple[int, ...],
+    calls: Sequence[Call],
+    stored: bool,
+) -> Tracker:
+    """The tracker in the state of the prompt that a round was written from.
+
+    Where an agent composed a prompt of its own, a fact is held if its passage stands in it word for word, or
+    if the memory, the thoughts and what was recalled in it have the fact.
+
+    Args:
+        tracker: In the state of the environment's prompt.
+        ledger: All segments.
+        view: Indices of those in the environment's prompt.
+        calls: Of the round, as they are recorded.
+        stored: Whether the memory in force lies outside of the prompt, in a bank: what it has is held, too.
+    """
+    shown = calls[-1].segments if calls else ()
+    if shown in ((), view):
+        return tracker
+    segments = [ledger[one] if isinstance(one, int) else one for one in shown]
+    passages = "\n".join(one.text for one in segments if one.kind in ("information", "recall"))
+    notes = "\n".join(one.text for one in segments if one.kind in ("mem", "think", "recall"))
+    held = _remembered(tracker.questions, tracker.seen, normalise(notes))
+    held |= {fact for fact, text in tracker.seen.items() if _as_shown(text) in passages}
+    return replace(tracker, held=held | tracker.in_memory if stored else held)
+
+
+def _as_shown(passage: str) -> str:
+    """The text of a passage, which stands behind its title, as a prompt shows it."""
+    return one_line(passage.partition("\n")[2])
 
 
 def _look_for_answers(
@@ -226,7 +271,7 @@ def failure(
 
     Args:
         objective: Its index from 0.
-        tracker: In the state of the prompt from which the last round was written.
+        tracker: In the state of the prompt from which the last round was written (`asked`).
         score: Its score.
         answered: Whether an answer was given.
         masked: Whether the episode ended by no fault of the agent.

@@ -19,10 +19,10 @@ from mempo_env.play import Play
 from mempo_env.retrieval.base import Retriever, ask
 from mempo_env.rewards import RewardConfig
 from mempo_env.settings import by_keyword
-from mempo_env.snapshot import freeze, revive, set_rng, thaw
+from mempo_env.snapshot import freeze, restore
 from mempo_env.sources import resolve
 from mempo_env.spaces import UnicodeText
-from mempo_env.types import Completion, Episode, Hit, Round, Search, Split, StopReason, storable
+from mempo_env.types import Call, Completion, Episode, Hit, Round, Search, Split, StopReason, storable
 
 StepResult: TypeAlias = tuple[str, float, bool, bool, dict[str, Any]]
 
@@ -87,8 +87,8 @@ class SearchQAEnv(gym.Env[str, str]):
     Terminated once an answer was given. Truncated, with `info["stop_reason"]`, after `max_rounds`
     ("max_rounds", or "generation_length" if the last round was cut off by its length), when the next prompt
     would pass `max_context_tokens` ("context_overflow"), when the retriever failed after its bounded retries
-    ("retriever_error", with `mask_episode`: it is not the agent's fault), or by `abort` ("timeout",
-    "agent_error", "model_error").
+    ("retriever_error", with `mask_episode`: it is not the agent's fault), when a memory of the user's own
+    raised ("memory_error", likewise), or by `abort` ("timeout", "agent_error", "model_error").
 
     ## Information
 
@@ -113,17 +113,20 @@ class SearchQAEnv(gym.Env[str, str]):
         max_rounds: Rounds allowed; None: the larger of 16 and 4 x objectives + 1.
         context: What is kept of the steps before: "last_step" (MemPO's), "memory_only", "full", or a number
             of steps.
-        memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, or a
+        memory: "inline" (the agent rewrites `<mem>`), "bank" (a memory bank with operations of its own, which
+            shows an entry's text once a round, however often it is read; or a
             `mempo_env.memory.bank.BankConfig` for one with other settings), "none" (`<mem>` is dropped), or a
-            class of your own (`mempo_env.memory.base.Memory`).
+            class of your own (`mempo_env.memory.base.Memory`), itself or as "module:Class".
         reward: Name of a preset in `mempo_env.rewards.PRESETS`, or a RewardConfig.
         tokenizer: What tokens are: "words", a callable from text to a count, or a Hugging Face tokenizer.
-        max_context_tokens: Longest prompt allowed; None: no limit.
+        max_context_tokens: Longest prompt allowed, as the environment renders it: an agent that composes its
+            own may show its model less, or more. None: no limit.
         max_memory_tokens: Longest memory allowed, a longer write is an invalid action; None: no limit.
-        system_prompt: Text of the first segment; None: the protocol's own; "": none.
+        system_prompt: Text of the first segment, in which "{answers}" stands for how several answers are
+            asked for; None: the protocol's own; "": none.
         hint: Whether the prompt ends with the rounds (and context tokens) left.
-        answers: How the default system prompt asks for several answers: in "numbered" lines, or one after the
-            other with a "semicolon" between them (MEM1's); both are read.
+        answers: How the system prompt asks for several answers: in "numbered" lines, or one after the other
+            with a "semicolon" between them (MEM1's); both are read.
         compose: How several objectives are drawn: "random", or "consecutive" rows of the split (MEM1's).
         retriever_noise: Probability, for experiments, with which each hit is replaced by a random passage.
         render_mode: "ansi" (the last round as text) or "html" (the whole episode as one page).
@@ -147,7 +150,7 @@ class SearchQAEnv(gym.Env[str, str]):
         top_k: int = 3,
         max_rounds: int | None = None,
         context: ContextRule = "last_step",
-        memory: Literal["inline", "bank", "none"] | BankConfig | type[Memory] = "inline",
+        memory: str | BankConfig | type[Memory] = "inline",
         reward: str | RewardConfig = "mempo",
         tokenizer: Any = "words",
         max_context_tokens: int | None = None,
@@ -185,13 +188,8 @@ class SearchQAEnv(gym.Env[str, str]):
             max_context_tokens=max_context_tokens,
             max_memory_tokens=max_memory_tokens,
             system_prompt=instructions.system_prompt(
-                memory_kind(memory)[0],
-                objectives,
-                self.top_k,
-                lookup(instructions.ANSWERS, answers, "answers"),
-            )
-            if system_prompt is None
-            else system_prompt,
+                memory_kind(memory)[0], objectives, self.top_k, answers, system_prompt
+            ),
             hint=hint,
             sources={
                 "dataset": self.questions.fingerprint,
@@ -267,7 +265,7 @@ class SearchQAEnv(gym.Env[str, str]):
         completion = action if isinstance(action, Completion) else Completion(action)
         parsed = play.read(now, self.rules, completion)
         now.pending = (completion, parsed)
-        return parsed.query if isinstance(parsed, Search) else None
+        return parsed.query if isinstance(parsed, Search) and now.fault is None else None
 
     def conclude(self, outcome: Sequence[Hit] | Exception) -> StepResult:
         """Finish the round that `submit` began, with the hits of its query (else none), or with the fault."""
@@ -275,7 +273,9 @@ class SearchQAEnv(gym.Env[str, str]):
         if now.pending is None:
             raise gym.error.ResetNeeded("no round is under way: call submit() first")
         (completion, action), now.pending = now.pending, None
-        if not isinstance(outcome, Exception):
+        if now.fault is not None:
+            outcome = now.fault
+        elif not isinstance(outcome, Exception):
             outcome = self._with_noise(tuple(outcome[: self.top_k])) if isinstance(action, Search) else ()
         return self._result(now, play.conclude(now, self.rules, completion, action, outcome))
 
@@ -283,18 +283,20 @@ class SearchQAEnv(gym.Env[str, str]):
         """Forget what `submit` read: the round has not been played."""
         self._playing().pending = None
 
-    def abort(self, reason: str, detail: str = "") -> StepResult:
+    def abort(self, reason: str, detail: str = "", calls: Sequence[Call] = ()) -> StepResult:
         """End the episode from outside, without a round.
 
         Args:
             reason: "timeout", "agent_error", "model_error" (what is behind the agent failed, which is not the
                 policy's fault: `mask_episode`) or "context_overflow" (of the model's own window).
             detail: What exactly happened; for people, no agent will see it.
+            calls: Calls of models in the round that is broken off: they are counted.
         """
         now = self._running()
         allowed = {str(reason): reason for reason in ABORTS}
         now.stop_reason, now.stop_detail = lookup(allowed, str(reason), "reason to abort"), storable(detail)
         now.pending = None
+        play.break_off(now, self.rules, tuple(calls))
         return self._result(now, None)
 
     # --- Snapshots --------------------------------------------------------------------------------------
@@ -307,11 +309,12 @@ class SearchQAEnv(gym.Env[str, str]):
         return freeze(now, self.rules.settings, self.np_random)
 
     def set_state(self, state: str) -> None:
-        """Go on from a state that `get_state` returned; a StateError if it is of another environment."""
-        snapshot = thaw(state, self.rules.settings)
-        questions = tuple(map(self.questions.by_id, snapshot.question_ids))
-        now = revive(snapshot, questions, self.rules)
-        set_rng(self.np_random, snapshot.rng)
+        """Go on from a state that `get_state` returned; a StateError if it is no such state, or of another.
+
+        A state that is refused changes nothing here.
+        """
+        now, rng = restore(state, self.questions.by_id, self.rules)
+        self.np_random.bit_generator.state = rng
         self._play = now
 
     def fork(self, n: int, seeds: Sequence[int] | None = None) -> list[SearchQAEnv]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LISTED = 16  # names that a message lists at most; a question set has thousands
+_LISTED = 24  # names that a message lists at most; a question set has thousands
 
 
 class MempoError(Exception):
@@ -24,6 +24,13 @@ class ConfigError(MempoError):
 
 class KeywordError(ConfigError, TypeError):
     """A keyword that does not exist; a TypeError too, as for every other function."""
+
+
+class MemoryFault(ConfigError):
+    """A memory of a user's own, or a function that a bank calls, that raised or returned what it must not.
+
+    In a round it ends its episode, with the stop reason "memory_error"; before the first round it is raised.
+    """
 
 
 class RenderModeError(ConfigError, TypeError):

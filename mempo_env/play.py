@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mempo_env import diagnostics, protocol, rewards, tokens
 from mempo_env.context import ContextRule, Ledger
 from mempo_env.diagnostics import Tracker
+from mempo_env.errors import MemoryFault
 from mempo_env.memory.base import MakeStore, Store
 from mempo_env.memory.operations import Fault
 from mempo_env.rewards import NOTHING, RewardConfig
@@ -82,10 +83,12 @@ class Play(Struct, gc=False):
         memory_tokens: Its tokens.
         store: The memory where it is not text in the prompt: a bank, or a user's own.
         trial: The store as it will be once the round under way is concluded, and what is told of that.
+        fault: What the store failed with in the round under way.
         tokens: Token counts so far.
         rewards: Sum of the weighted reward terms so far.
         stop_reason: Why the episode ended; None while it runs.
         stop_detail: What exactly failed, where the reason alone does not tell.
+        broken_off: Calls of a round that was broken off.
         score: The score of the answer; None until there is one.
         pending: What the policy wrote in the round under way, between its two halves.
     """
@@ -106,10 +109,12 @@ class Play(Struct, gc=False):
     memory_tokens: int = 0
     store: Store | None = None
     trial: tuple[Store, str] | None = None
+    fault: MemoryFault | None = None
     tokens: Tokens = NO_TOKENS
     rewards: RewardTerms = NOTHING
     stop_reason: StopReason | None = None
     stop_detail: str = ""
+    broken_off: tuple[Call, ...] = ()
     score: Score | None = None
     pending: tuple[Completion, Action] | None = None
 
@@ -137,6 +142,7 @@ def begin(rules: Rules, questions: tuple[Question, ...]) -> Play:
 
 def read(play: Play, rules: Rules, completion: Completion) -> Action:
     """Parse what the policy wrote; a memory that cannot be, or is beyond its budget, is an invalid action."""
+    play.trial = play.fault = None
     wants_memory = rules.memory in ("inline", "own") and bool(play.rounds)
     action = protocol.parse(completion, completion.finish_reason, wants_memory, rules.memory == "bank")
     length = 0
@@ -144,7 +150,11 @@ def read(play: Play, rules: Rules, completion: Completion) -> Action:
         return action
     if play.store is not None:
         store = play.store.copy()
-        told = store.update(action, len(play.rounds) + 1)
+        try:
+            told = store.update(action, len(play.rounds) + 1)
+        except MemoryFault as fault:
+            play.fault = fault
+            return action
         if isinstance(told, Fault):
             return Invalid(reason=told.reason, detail=told.detail, flaws=action.flaws, spans=action.spans)
         play.trial, length = (store, told), store.tokens
@@ -166,13 +176,17 @@ def conclude(
         rules: Of the environment.
         completion: What the policy wrote.
         action: What was read in it.
-        outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none.
+        outcome: The hits of a search, () for other actions, or the fault of a retriever that gave none, or of
+            the memory.
     """
-    play.asked, view, spent = play.tracker, play.view, _spent(play, rules, completion)
+    before, view, spent = play.tracker, play.view, _spent(play, rules, completion)
     calls = _recorded(play, completion.calls)
+    play.asked = diagnostics.asked(before, play.ledger.segments, view, calls, stored=play.store is not None)
     hits = () if isinstance(outcome, Exception) else outcome
     if isinstance(outcome, Exception):
-        play.stop_reason, play.stop_detail = StopReason.RETRIEVER_ERROR, storable(str(outcome))
+        of_memory = isinstance(outcome, MemoryFault)
+        play.stop_reason = StopReason.MEMORY_ERROR if of_memory else StopReason.RETRIEVER_ERROR
+        play.stop_detail = storable(str(outcome))
     elif isinstance(action, Answer):
         play.stop_reason = StopReason.ANSWERED
         parts, well_formed = protocol.split_answer(action.text, rules.objectives)
@@ -187,7 +201,7 @@ def conclude(
     if overflow:
         play.stop_reason = StopReason.CONTEXT_OVERFLOW
     play.tracker = follow(play, play.segments, action, hits, play.memory)
-    if play.tracker is not play.asked:
+    if play.tracker is not before:
         play.diagnostics = play.tracker.diagnostics()
     play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
     reward = rewards.weigh(_earned(play, rules, action, overflow), rules.reward)
@@ -206,6 +220,7 @@ def conclude(
         operations=() if play.store is None else tuple(play.store.done(number)),
         tokens=play.tokens,
         diagnostics=play.diagnostics,
+        evidence_in_prompt=play.asked.share_held,
         reward=reward,
         state_hash=play.state_hash,
     )
@@ -237,8 +252,10 @@ def _write(play: Play, rules: Rules, completion: Completion, action: Action, hit
             _remember(play)
             if told:
                 ledger.add("recall", number, told)
-    play.trial = None
-    if play.stop_reason is StopReason.RETRIEVER_ERROR:
+    play.trial = play.fault = None
+    if play.stop_reason is StopReason.MEMORY_ERROR:
+        ledger.add("error", number, protocol.MEMORY_FAILED)
+    elif play.stop_reason is StopReason.RETRIEVER_ERROR:
         ledger.add("error", number, protocol.RETRIEVER_FAILED)
     elif isinstance(action, Search):
         ledger.information = ledger.add("information", number, protocol.render_information(hits))
@@ -297,11 +314,19 @@ def follow(
     return diagnostics.after_round(play.tracker, query=query, hits=hits, memory=memory, shown=shown)
 
 
+def break_off(play: Play, rules: Rules, calls: tuple[Call, ...]) -> None:
+    """Count the calls of a round that will not be played to its end."""
+    spent = tuple(tokens.of_call(call, rules.count, play.prompt_tokens) for call in calls)
+    play.broken_off = _recorded(play, calls)
+    if calls:
+        play.tokens = tokens.spend(play.tokens, spent, play.memory_tokens)
+
+
 def _spent(play: Play, rules: Rules, completion: Completion) -> tuple[tuple[int, int], ...]:
     """(prompt tokens, output tokens) of each call of the round."""
     if not completion.calls:
         return ((play.prompt_tokens, len(completion.token_ids) or rules.count(completion)),)
-    return tuple(tokens.of_call(call, rules.count) for call in completion.calls)
+    return tuple(tokens.of_call(call, rules.count, play.prompt_tokens) for call in completion.calls)
 
 
 def _recorded(play: Play, calls: tuple[Call, ...]) -> tuple[Call, ...]:
@@ -318,7 +343,7 @@ def _earned(play: Play, rules: Rules, action: Action, overflow: bool) -> RewardT
     kept, written = rules.memory != "none", action.memory is not None
     done = () if play.store is None else play.store.done(len(play.ledger.steps))
     writes = [record for record in done if record.kind == "write"]
-    ended = play.stop_reason is not None and play.stop_reason is not StopReason.RETRIEVER_ERROR
+    ended = play.stop_reason is not None and play.stop_reason not in NO_FAULT
     budget = rules.reward.memory_budget
     return RewardTerms(
         outcome=0.0 if play.score is None else rewards.outcome(play.score, rules.reward.outcome),
@@ -364,6 +389,7 @@ def record(play: Play, rules: Rules) -> Episode:
         final_view=play.view,
         stop_reason=play.stop_reason,
         stop_detail=play.stop_detail,
+        broken_off=play.broken_off,
         score=score,
         failure=() if play.stop_reason is None else tuple(reasons),
         tokens=play.tokens,

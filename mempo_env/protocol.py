@@ -23,7 +23,6 @@ from mempo_env.memory.operations import Fault, read_operation
 from mempo_env.types import (
     Action,
     Answer,
-    Entry,
     FinishReason,
     Hit,
     Invalid,
@@ -68,10 +67,6 @@ REASONS: dict[str, str] = {
     "k_too_large": "more entries were to be read than one read may return",
 }
 """Why an action can be invalid, and the line that the agent reads."""
-
-
-TITLE_WORDS = 8
-"""Words of an entry of the memory bank that stand for it in the prompt."""
 
 
 class _Block(Struct, gc=False):
@@ -309,8 +304,8 @@ def neutralise(text: str) -> str:
 def render_question(questions: Sequence[str]) -> str:
     """The question, or the numbered questions."""
     if len(questions) == 1:
-        return f"Question: {_one_line(questions[0])}"
-    lines = (f"{i}. {_one_line(question)}" for i, question in enumerate(questions, 1))
+        return f"Question: {one_line(questions[0])}"
+    lines = (f"{i}. {one_line(question)}" for i, question in enumerate(questions, 1))
     return "Questions:\n" + "\n".join(lines)
 
 
@@ -318,31 +313,12 @@ def render_information(hits: Sequence[Hit]) -> str:
     """The passages of one search: "[rank] title" on one line, its text on the next."""
     if not hits:
         return "<information>\nNo passage was found.\n</information>"
-    lines = [f"[{i}] {_one_line(hit.title)}\n{_one_line(hit.text)}" for i, hit in enumerate(hits, 1)]
+    lines = [f"[{i}] {one_line(hit.title)}\n{one_line(hit.text)}" for i, hit in enumerate(hits, 1)]
     return "<information>\n" + "\n".join(lines) + "\n</information>"
 
 
-def render_status(active: int, merged: int, discarded: int, newest: Sequence[Entry]) -> str:
-    """What the prompt shows of a memory bank: counts, and the titles of the newest entries."""
-    counts = f'entries="{active}" merged="{merged}" discarded="{discarded}"'
-    lines = [f"[{entry.id}] {_title(entry.text)}" for entry in newest]
-    if active > len(newest):
-        lines.append(f"and {active - len(newest)} older")
-    return "\n".join([f"<memory_bank {counts}>", *lines, "</memory_bank>"])
-
-
-def _title(text: str) -> str:
-    words = _one_line(text).split()
-    return " ".join(words[:TITLE_WORDS]) + (" …" if len(words) > TITLE_WORDS else "")
-
-
-def render_recall(query: str, entries: Sequence[Entry]) -> str:
-    """The entries that one read of the bank returned, each on a line after its id."""
-    lines = [f"[{entry.id}] {_one_line(entry.text)}" for entry in entries] or ["Nothing is stored."]
-    return "\n".join([f"<memory_recall> {_one_line(query)}", *lines, "</memory_recall>"])
-
-
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Text from elsewhere on one line, without tags that could act."""
     tidy = text.isprintable() and "  " not in text  # of all white space only the blank is printable
     return neutralise(text.strip() if tidy else " ".join(text.split()))
 
@@ -353,6 +329,7 @@ def render_error(invalid: Invalid) -> str:
 
 
 RETRIEVER_FAILED = "The search is out of order."
+MEMORY_FAILED = "The memory is out of order."
 
 
 def render_hint(rounds_left: int, tokens_left: int | None, check_memory: bool = False) -> str:

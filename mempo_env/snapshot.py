@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from mempo_env import diagnostics
 from mempo_env.context import Ledger
-from mempo_env.errors import StateError
+from mempo_env.errors import MempoError, StateError
 from mempo_env.files import BAD_JSON, digest
-from mempo_env.play import Play, Rules, follow
-from mempo_env.types import Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
+from mempo_env.play import Play, Rules, follow, record
+from mempo_env.types import Call, Question, RewardTerms, Round, Score, Segment, StopReason, Tokens
 
-VERSION = 2
+VERSION = 3
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +45,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     rewards: RewardTerms
     stop_reason: StopReason | None
     stop_detail: str
+    broken_off: tuple[Call, ...]
     score: Score | None
 
 
 _SAME = (
     *("memory", "memory_tokens", "view", "observation", "prompt_tokens", "state_hash", "tokens", "rewards"),
-    *("stop_reason", "stop_detail", "score"),
+    *("stop_reason", "stop_detail", "broken_off", "score"),
 )
 """Fields that a play and its snapshot share."""
 
@@ -106,8 +107,51 @@ def thaw(text: str, settings: Mapping[str, Any]) -> Snapshot:
     return snapshot
 
 
-def revive(snapshot: Snapshot, questions: tuple[Question, ...], rules: Rules) -> Play:
-    """The play that a snapshot was taken of."""
+def restore(text: str, by_id: Callable[[str], Question], rules: Rules) -> tuple[Play, Mapping[str, Any]]:
+    """The play that a snapshot was taken of, and the state of its random numbers.
+
+    Args:
+        text: What `freeze` returned.
+        by_id: Finds a question.
+        rules: Of the environment.
+
+    Raises:
+        StateError: if it is no snapshot, or of another environment.
+    """
+    snapshot = thaw(text, rules.settings)
+    try:
+        _check(snapshot, rules)
+        play = _revive(snapshot, tuple(map(by_id, snapshot.question_ids)), rules)
+        record(play, rules)
+        rng = json.loads(snapshot.rng)
+        _check_rng(rng)
+    except Exception as error:  # whoever edits and signs a state may have changed anything in it
+        told = error if isinstance(error, MempoError) else f"{type(error).__name__}: {error}"
+        raise StateError(f"state: it cannot be gone on with: {told}; take it again") from error
+    return play, rng
+
+
+def _check(snapshot: Snapshot, rules: Rules) -> None:
+    """Refuse a snapshot whose parts do not belong together."""
+    n, done = len(snapshot.segments), len(snapshot.rounds)
+    borders = [snapshot.head, *(border for step in snapshot.steps for border in step), n]
+    views = (i for view in (snapshot.view, *(round.view for round in snapshot.rounds)) for i in view)
+    indices = [i for i in (snapshot.memory_index, snapshot.information_index, *views) if i is not None]
+    if borders != sorted(borders) or borders[0] < 1 or not all(0 <= i < n for i in indices):
+        raise StateError(f"it refers to segments that are not among its {n}")
+    if snapshot.view[: snapshot.head] != tuple(range(snapshot.head)):
+        raise StateError("the coming prompt lacks the first segments, system or question")
+    if [round.number for round in snapshot.rounds] != list(range(1, done + 1)):
+        raise StateError(f"its {done} rounds are not numbered one after the other")
+    if len(snapshot.steps) != done or not all(0 <= segment.round <= done for segment in snapshot.segments):
+        raise StateError(f"it has segments of other rounds than its {done}")
+    if len(snapshot.question_ids) != rules.objectives:
+        raise StateError(f"wanted {rules.objectives} questions, got {len(snapshot.question_ids)}")
+    if done > rules.max_rounds or (done == rules.max_rounds and snapshot.stop_reason is None):
+        raise StateError(f"it goes on after {done} rounds, at most {rules.max_rounds} are allowed")
+
+
+def _revive(snapshot: Snapshot, questions: tuple[Question, ...], rules: Rules) -> Play:
     segments, tracker = snapshot.segments, diagnostics.start(questions)
     question_id = "+".join(snapshot.question_ids)
     play = Play(
@@ -131,16 +175,18 @@ def revive(snapshot: Snapshot, questions: tuple[Question, ...], rules: Rules) ->
     views = [*(round.view for round in snapshot.rounds), snapshot.view]
     for round, view in zip(snapshot.rounds, views[1:], strict=True):
         prompt = (segments[i] for i in view)
-        play.asked = play.tracker
+        play.asked = diagnostics.asked(
+            play.tracker, segments, round.view, round.calls, stored=play.store is not None
+        )
         play.tracker = follow(play, prompt, round.action, round.hits, round.memory)
         play.diagnostics = round.diagnostics
         play.rounds.append(round)
     return play
 
 
-def set_rng(rng: np.random.Generator, state: str) -> None:
-    """Set a generator to a state that `freeze` wrote."""
+def _check_rng(state: Any) -> None:
+    """Try a state of random numbers on a generator that nobody needs."""
     try:
-        rng.bit_generator.state = json.loads(state)
-    except (ValueError, TypeError, KeyError) as error:
-        raise StateError(f"state: its random state cannot be read: {error}; take it again") from None
+        np.random.default_rng().bit_generator.state = state
+    except Exception as error:
+        raise StateError(f"its random state cannot be read: {error}") from None

@@ -46,14 +46,20 @@ def _count_ids(encode: Callable[..., Sized], text: str) -> int:
     return len(encode(text, add_special_tokens=False))
 
 
-def of_call(call: Call, count: TokenCounter) -> tuple[int, int]:
-    """(prompt tokens, output tokens) of a call: by its exact ids, else as it says, else counted."""
-    n_prompt, n_output = (
-        len(call.prompt_ids) or call.prompt_tokens,
-        len(call.output_ids) or call.output_tokens,
-    )
+def of_call(call: Call, count: TokenCounter, in_view: int) -> tuple[int, int]:
+    """(prompt tokens, output tokens) of a call: by its exact ids, else as it says, else counted.
+
+    No prompt is empty: one that is said to have 0 tokens (as some servers say of all) is counted, too.
+
+    Args:
+        call: The call.
+        count: Counts the tokens of its output.
+        in_view: Tokens of the environment's prompt, which a call that names no segments is taken to be over.
+    """
+    shown = sum(s.tokens for s in call.segments if isinstance(s, Segment)) if call.segments else in_view
+    n_output = len(call.output_ids) or call.output_tokens
     return (
-        sum(s.tokens for s in call.segments if isinstance(s, Segment)) if n_prompt is None else n_prompt,
+        len(call.prompt_ids) or call.prompt_tokens or shown,
         count(call.output) if n_output is None else n_output,
     )
 

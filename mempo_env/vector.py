@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mempo_env.env import SearchQAEnv, StepResult
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.retrieval.base import ask
-from mempo_env.types import Hit
+from mempo_env.types import Call, Hit
 
 Flags: TypeAlias = NDArray[np.bool_]
 VectorStep: TypeAlias = tuple[tuple[str, ...], NDArray[np.float64], Flags, Flags, dict[str, Any]]
@@ -115,9 +115,9 @@ class SearchQAVectorEnv(VectorEnv[tuple[str, ...], Sequence[str | None], NDArray
         flags = self._terminations.copy(), self._truncations.copy()
         return tuple(self._observations), rewards, *flags, infos
 
-    def abort(self, index: int, reason: str, detail: str = "") -> StepResult:
+    def abort(self, index: int, reason: str, detail: str = "", calls: Sequence[Call] = ()) -> StepResult:
         """End one episode from outside, as `SearchQAEnv.abort` does; it then waits for its reset."""
-        result = self.envs[index].abort(reason, detail)
+        result = self.envs[index].abort(reason, detail, calls)
         self._observations[index], _, self._terminations[index], self._truncations[index], _ = result
         return result
 

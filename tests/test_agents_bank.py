@@ -315,7 +315,7 @@ def test_keywords_are_few_and_each_once() -> None:
 
 
 def test_notes_are_read_from_the_text_of_the_environment() -> None:
-    text = "Not written (duplicate): entry [1] says it already.\n<memory_recall> a [2] b\n[3] one\n[4] two\n"
+    text = "Not written (duplicate): too similar to entry [1].\n<memory_recall> a [2] b\n[3] one\n[4] two\n"
     text += "</memory_recall>\n<memory_recall> c\nNothing is stored.\n</memory_recall>"
     found = recalls([Segment("recall", 1, text, 1)])
     assert found == (Recall("a [2] b", {3: "one", 4: "two"}), Recall("c", {}))

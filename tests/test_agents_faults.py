@@ -149,3 +149,16 @@ def test_too_few_seeds_are_refused_before_anything_is_played() -> None:
     with pytest.raises(ConfigError, match="seed: wanted one for each of 6 episodes, got 2"):
         next(episodes(agent, IDS, env_kwargs=kwargs, num_envs=1, seed=[1, 2]))
     assert agent.asked == []
+
+
+def test_a_keyword_that_the_agent_decides_otherwise_is_refused_with_both_values() -> None:
+    class Two(Odd):
+        env_kwargs: Mapping[str, Any] = MappingProxyType({"max_rounds": 2})
+
+    agent = Two(lambda contexts: [ANSWER] * len(contexts))
+    kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever(), "max_rounds": 3}
+    with pytest.raises(ConfigError, match="max_rounds: the agent 'odd' plays with 2, got 3; leave it out"):
+        next(episodes(agent, IDS, env_kwargs=kwargs))
+    assert agent.asked == []
+    ((_, episode),) = episodes(agent, IDS[:1], env_kwargs={**kwargs, "max_rounds": 2})
+    assert episode.settings["max_rounds"] == 2

@@ -92,7 +92,7 @@ def test_all_episodes_are_asked_for_together() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["react", "memagent", "memsearcher", "selfask", "resum(60)", "rag_memory", "paging(90)", "amem", "mem0"],
+    ["react", "memagent", "memsearcher", "selfask", "resum(60)", "rag_memory", "paging(110)", "amem", "mem0"],
 )
 def test_every_call_is_in_the_record_and_in_the_tokens(name: str) -> None:
     model = Counting()

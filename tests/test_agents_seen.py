@@ -90,7 +90,7 @@ SHOWN: dict[str, Callable[[int], Any]] = {
     "resum(100000)": ALL,
     **dict.fromkeys(["no_memory", "mempo", "bank", "mem1", "iterresearch"], LAST),
     "paging(100000)": ALL,
-    "paging(1)": lambda r: range(max(1, r - 2), r),  # the step that leaves is shown once more, to be saved
+    "paging(110)": lambda r: range(max(1, r - 2), r),  # the step that leaves is shown once more, to be saved
     **dict.fromkeys(["memagent", "memsearcher", "selfask", "rag_memory", "amem", "mem0"], LAST),
 }
 """Agent: the searches whose passages round r shows."""

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mempo_agents import AGENTS, Context, make_agent
+from mempo_agents.models.table import make_model
 from mempo_agents.rollout import episodes
 from mempo_env import protocol
 from mempo_env.errors import ConfigError
@@ -102,7 +103,7 @@ def test_a_reader_writes_no_name_that_is_not_in_view(name: str) -> None:
     for context in contexts(play(name, 2)):
         text = str(make_agent(name).act([context])[0])
         told = {segment.text for segment in context.segments if segment.kind != "hint"}
-        own = {"1", "2", "3", "4", "What"}  # of lines and of entries to read; how a question begins
+        own = {"1", "2", "3", "4", "What", "Core"}  # of lines, reads and entries; how a question begins
         assert set(names.findall(text)) <= set(names.findall(" ".join(told))) | own
 
 
@@ -201,3 +202,58 @@ def test_an_agent_of_ones_own_is_named_by_its_module(tmp_path: Path, monkeypatch
     for wrong in ("own_agents:Other", "no_such_module:Mine", ":", "a:", "own_agents:"):
         with pytest.raises(ConfigError, match="can be imported"):
             make_agent(wrong)
+
+
+TAKING = """
+from mempo_agents.rounds import ModelAgent, one_call
+
+def play(context):
+    return (yield from one_call(context))
+
+def twice(model):
+    return ModelAgent(name="twice", play=play, model=model, env_kwargs={})
+
+class Mine:
+    name, fingerprint, env_kwargs = "mine", "mine-1", {}
+    def __init__(self, size=3, model=None):
+        self.size, self.model = size, model
+    def act(self, contexts):
+        return []
+
+def sized(size):
+    return Mine(size)
+"""
+
+
+def test_an_agent_of_ones_own_takes_the_model_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It played with whatever model it made itself, and nobody was told."""
+    (tmp_path / "taking_agents.py").write_text(TAKING)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = make_model("scripted")
+    for thing in ("twice", "Mine"):
+        assert make_agent(f"taking_agents:{thing}", model=model).model is model  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("thing", "told"),
+    [
+        ("play", r"from nothing or model, got play\(context\) .*'context'\); .* by ModelAgent\(play=play"),
+        ("sized", r"from nothing or model, got sized\(size\) \(missing a required argument: 'size'\)$"),
+    ],
+)
+def test_what_makes_no_agent_is_said(
+    thing: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function that plays a round, given in place of the agent, was a TypeError."""
+    (tmp_path / "taking_agents.py").write_text(TAKING)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=told):
+        make_agent(f"taking_agents:{thing}")
+
+
+def test_an_unknown_agent_is_answered_with_all_there_are() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'mem1'") as told:
+        make_agent("mem2")
+    assert all(name in str(told.value) for name in NAMES)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mempo_env.errors import ConfigError, StateError
-from mempo_env.memory.bank import Bank, BankConfig, trim
+from mempo_env.errors import ConfigError, MemoryFault, StateError
+from mempo_env.memory.bank import Bank, BankConfig
+from mempo_env.memory.joining import trim
 from mempo_env.memory.operations import Fault
 from mempo_env.tokens import count_words
 from mempo_env.types import Operation, Search
@@ -217,11 +218,65 @@ def test_operations_are_done_in_order_and_told() -> None:
         1,
     )
     assert told == (
-        "Not written (duplicate): entry [1] says it already.\n"
+        "Not written (duplicate): too similar to entry [1]. "
+        "If it says more, merge [1] with a text that says both.\n"
         f"<memory_recall> Aldo ‹answer›x‹/answer›\n[1] {BORN}\n</memory_recall>"
     )
     assert [record.kind for record in made.done(1)] == ["write", "write", "read", "discard"]
     assert made.done(2) == ()
+
+
+def test_a_refused_write_is_told_how_to_say_more() -> None:
+    """Two different facts that share their letters: what is told is true, and what it advises works."""
+    first, other = "Aldo Verne was born in 1901.", "Aldo Verne was born in 1902."
+    made = bank()
+    told = made.update(ask(Operation(kind="write", text=first), Operation(kind="write", text=other)), 1)
+    assert "says it already" not in told and "too similar to entry [1]" in told and "merge [1]" in told
+    assert made.update(ask(Operation(kind="merge", ids=(1,), text=f"{first} Or in 1902.")), 2) == ""
+    assert made.text() == "Aldo Verne was born in 1901. Or in 1902."
+    judged = bank(novelty=f"{__name__}:never")
+    told = judged.update(ask(Operation(kind="write", text=BORN), Operation(kind="write", text=TOWN)), 1)
+    assert told == (
+        "Not written (not_novel): judged to be no news beside entry [1]. "
+        "If it says more, merge [1] with a text that says both."
+    )
+
+
+def test_a_bank_refuses_what_cannot_be_done_and_stays_as_it_was() -> None:
+    made = bank()
+    for text in (BORN, TOWN, RIVER):
+        made.write(text, 1)
+    made.merge((1, 2), 2)
+    before = made.state(), made.tokens, len(made)
+    for call, says in (
+        (lambda: made.merge([1], 3), "needs two entries or more, or one and its new text"),
+        (lambda: made.merge([1], 3, "new"), r"entry \[1\] is not there any more: it was merged into \[4\]"),
+        (lambda: made.merge([3, 1], 3), r"entry \[1\] is not there any more"),
+        (lambda: made.merge([3, 3], 3), "named twice"),
+        (lambda: made.merge([], 3, "new"), "needs two entries"),
+        (lambda: made.discard(99, 3), r"there is no entry \[99\]"),
+        (lambda: made.discard(0, 3), r"there is no entry \[0\]"),
+        (lambda: made.read("x", 3, k=0), "k is from 1 to 6, got 0"),
+        (lambda: made.read("x", 3, k=7), "k is from 1 to 6, got 7"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            call()
+        assert (made.state(), made.tokens, len(made)) == before
+
+
+def two_then_none(texts: Any) -> Any:
+    """Vectors for short texts alone."""
+    return np.array([[1.0, float(len(text))] if len(text) < 9 else [0.0, 0.0] for text in texts])
+
+
+def test_a_merge_whose_text_has_no_vector_leaves_both_entries() -> None:
+    made = bank(embed=f"{__name__}:two_then_none", duplicate=2.0)
+    made.write("1", 1)
+    made.write("12345678", 1)
+    before = made.state(), made.tokens
+    with pytest.raises(MemoryFault, match="not 0"):
+        made.merge((1, 2), 2)
+    assert (made.state(), made.tokens) == before and len(made) == 2
 
 
 def test_the_prompt_shows_counts_and_titles_of_the_newest() -> None:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mempo_env  # noqa: F401
+from mempo_agents.base import Context
+from mempo_agents.notes import recalled, recalls
+from mempo_agents.rollout import episodes
+from mempo_agents.view import read
 from mempo_env.env import SearchQAEnv
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, MemoryFault
 from mempo_env.memory.bank import BankConfig
 from mempo_env.protocol import parse
-from mempo_env.types import Invalid, Operation, Search
+from mempo_env.types import Failure, Invalid, Operation, Search, StopReason
+from small import QUESTIONS, TitleRetriever
 from small import make as make_small
 
 BANK = "MemPO-SearchQA-Bank-v0"
@@ -204,6 +213,43 @@ def test_a_search_that_was_retracted_leaves_the_bank_alone() -> None:
     assert info["memory"] == "" and len(bank_of(env)) == 0
 
 
+def test_many_reads_in_one_round_show_an_entry_once() -> None:
+    """92 kB of text, read a thousand times, were 60 MB of prompt."""
+    env = make(BankConfig(duplicate=2.0))
+    facts = [f"fact {i} " + " ".join(f"{i}w{j}" for j in range(300)) for i in range(50)]
+    env.step("".join(map(write, facts)) + SEARCH)
+    reads = "".join(f'<memory_read k="6"> fact {i % 50} </memory_read>' for i in range(1000))
+    *_, info = env.step(reads + SEARCH)
+    (recall,) = [segment for segment in info["segments"] if segment.kind == "recall"]
+    assert sum(record.kind == "read" for record in info["operations"]) == 1000
+    assert len(recall.text) < len("".join(facts)) + 1000 * (
+        len("<memory_recall> fact 12 </memory_recall>\n") + 6 * 20
+    )
+    found = {id for record in info["operations"] for id in record.ids}
+    assert len(found) > 6 and all(recall.text.count(f"[{id}] {facts[id - 1]}\n") == 1 for id in found)
+    assert recalled(recalls(info["segments"])) == {id: facts[id - 1] for id in sorted(found)}
+
+
+def test_a_later_read_of_the_round_names_what_an_earlier_one_has_shown() -> None:
+    env = make()
+    env.step(write(FACT) + write("The mayor of Marrow Bay is Ines Calder.") + SEARCH)
+    again = '<memory_read k="1"> Aldo Verne </memory_read><memory_read> Marrow Bay </memory_read>' + SEARCH
+    for _ in range(2):  # in the next round it is told anew
+        *_, info = env.step(again)
+        (recall,) = [segment for segment in info["segments"] if segment.kind == "recall"]
+        assert recall.text == (
+            f"<memory_recall> Aldo Verne\n[1] {FACT}\n</memory_recall>\n"
+            "<memory_recall> Marrow Bay\n[2] The mayor of Marrow Bay is Ines Calder.\n[1] (shown above)\n"
+            "</memory_recall>"
+        )
+        assert [read.entries for read in recalls(info["segments"])] == [
+            {1: FACT},
+            {2: "The mayor of Marrow Bay is Ines Calder.", 1: FACT},
+        ]
+        seen = read(recall.text)
+        assert seen.entries == ((1, FACT), (2, "The mayor of Marrow Bay is Ines Calder."), (1, FACT))
+
+
 def test_rewards_of_the_bank_are_paid_where_they_are_earned() -> None:
     env = make(reward="bank")
     _, reward, *_ = env.step(write(FACT) + write(FACT) + write(FACT) + SEARCH)
@@ -381,6 +427,66 @@ def test_a_memory_that_is_none_is_refused_with_what_it_lacks() -> None:
         make(Mute)
 
 
+class Forgetful(LastThree):
+    """Takes no notice of the state that it is made from."""
+
+    def __init__(self, state: Any = None) -> None:
+        super().__init__()
+
+
+def test_a_memory_that_does_not_take_up_its_state_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Forgetful\(state=...\) takes up") as told:
+        gym.make("MemPO-SearchQA-v0", memory=Forgetful)
+    assert 'that was ["1: a note"] after a write, and [] in one made from it' in str(told.value)
+
+
+class Tried(LastThree):
+    made = 0
+
+    def __init__(self, state: Any = None) -> None:
+        type(self).made += 1
+        super().__init__(state)
+
+
+def test_a_class_is_tried_once() -> None:
+    gym.make_vec("MemPO-SearchQA-v0", num_envs=3, memory=Tried)
+    gym.make("MemPO-SearchQA-v0", memory=Tried)
+    assert Tried.made == 2, "one that writes, and one made from its state"
+
+
+class Keyed(LastThree):
+    """Its state equals what it was made from, in another order and with tuples for lists."""
+
+    def __init__(self, state: Any = None) -> None:
+        super().__init__(state and state["notes"])
+        self.ready = state is not None
+
+    def state(self) -> Any:
+        parts = {"notes": tuple(self.notes), "size": len(self.notes)}
+        return dict(reversed(parts.items())) if self.ready else parts
+
+
+def test_a_state_is_compared_by_what_it_says() -> None:
+    env = make(Keyed)
+    env.step("<mem>one</mem>" + SEARCH)
+    assert env.step("<mem>two</mem>" + SEARCH)[4]["memory"] == "1: one\n2: two"
+
+
+def test_a_memory_by_name_is_the_class() -> None:
+    one, other = make(LastThree), make(f"{__name__}:LastThree")
+    one.step("<mem>a</mem>" + SEARCH)
+    other.reset(options={"state": one.get_state()})
+    assert one.step("<mem>b</mem>" + SEARCH)[4]["memory"] == "1: a\n2: b"
+    assert other.step("<mem>b</mem>" + SEARCH)[4]["memory"] == "1: a\n2: b"
+    for name, says in {
+        "nowhere:Memory": "memory 'nowhere:Memory': wanted module:thing that can be imported",
+        f"{__name__}:LastFour": "no attribute 'LastFour'|cannot import name",
+        f"{__name__}:FACT": "or a class .* got 'Aldo Verne",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            make(name)
+
+
 # --- Faults that were found ---
 
 
@@ -404,15 +510,131 @@ class Moody(LastThree):
         return {1, 2} if any("set" in note for note in self.notes) else self.notes
 
 
-def test_a_memory_that_fails_leaves_every_environment_as_it_was() -> None:
+FAULTS = {
+    "boom": "memory: Moody.write() raised RuntimeError: boom (",
+    "a set": "memory: wanted plain JSON data from state(): Object of type set is not JSON serializable",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_memory_that_fails_ends_its_episode_and_no_other(text: str) -> None:
     many = gym.make_vec("MemPO-SearchQA-v0", num_envs=2, memory=Moody)
     many.reset(seed=0)
-    for text, error in (("boom", RuntimeError), ("a set", ConfigError)):
-        with pytest.raises(error):
-            many.step(["<mem>ok</mem>" + SEARCH, f"<mem>{text}</mem>" + SEARCH])
-    *_, infos = many.step(["<mem>one</mem>" + SEARCH, "<mem>two</mem>" + SEARCH])
-    assert list(infos["memory"]) == ["1: one", "1: two"]
-    assert [env.get_state() != "" for env in many.unwrapped.envs] == [True, True]  # type: ignore[attr-defined]
+    many.step(["<mem>one</mem>" + SEARCH] * 2)
+    *_, terminated, truncated, infos = many.step(["<mem>ok</mem>" + SEARCH, f"<mem>{text}</mem>" + SEARCH])
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False], [False, True])
+    episode = infos["episode"][1]
+    assert episode.stop_reason is StopReason.MEMORY_ERROR and episode.mask_episode
+    assert episode.failure == (Failure.ENVIRONMENT,) and episode.stop_detail.startswith(FAULTS[text])
+    assert infos["memory"].tolist() == ["1: one\n2: ok", "1: one"], "what failed is not kept"
+    assert episode.rounds[-1].hits == () and episode.rounds[-1].reward.weighted.total() == 0.0
+    *_, infos = many.step(["<mem>two</mem>" + SEARCH, None])
+    assert infos["memory"][0] == "1: one\n2: ok\n3: two"
+
+
+class MoodyAgent:
+    """Writes what its question says."""
+
+    name = fingerprint = "moody"
+    env_kwargs: Mapping[str, Any] = MappingProxyType({"memory": Moody})
+
+    def act(self, contexts: Sequence[Context]) -> list[str]:
+        return [
+            f"<mem>{'boom' if context.question_id == 'q3' else 'a'}</mem>"
+            + (SEARCH if len(context.segments) < 5 else "<answer>Ines Calder</answer>")
+            for context in contexts
+        ]
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_a_memory_that_fails_does_not_end_the_run(num_envs: int) -> None:
+    kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever()}
+    played = dict(episodes(MoodyAgent(), ["q2", "q3", "q4", "q5"], env_kwargs=kwargs, num_envs=num_envs))
+    assert [str(played[i].stop_reason) for i in range(4)] == [
+        "answered",
+        "memory_error",
+        "answered",
+        "answered",
+    ]
+
+
+class Unmade(LastThree):
+    """Can be made once, but not from a state."""
+
+    def __init__(self, state: Any = None) -> None:
+        if state is not None:
+            raise KeyError("lost")
+        super().__init__()
+
+
+class Shy(LastThree):
+    def show(self) -> str:
+        return "" if not self.notes else 1 / 0  # type: ignore[return-value]
+
+
+class Secret(LastThree):
+    def state(self) -> Any:
+        return self.notes if not self.notes else self.notes[7]
+
+
+@pytest.mark.parametrize(
+    ("memory", "told"),
+    [
+        (Unmade, "memory: Unmade() raised KeyError: 'lost' ("),
+        (Shy, "memory: Shy.show() raised ZeroDivisionError: division by zero ("),
+        (Secret, "memory: Secret.state() raised IndexError: list index out of range ("),
+    ],
+)
+def test_a_memory_that_fails_says_which_method_and_line(memory: type, told: str) -> None:
+    env = make(memory)
+    _, _, terminated, truncated, info = env.step("<mem>a</mem>" + SEARCH)
+    assert (terminated, truncated, info["stop_reason"]) == (False, True, StopReason.MEMORY_ERROR)
+    detail = info["episode"].stop_detail
+    assert detail.startswith(told) and re.search(r"\(.*test_bank_env\.py:\d+\)$", detail)
+
+
+def test_a_memory_that_never_could_be_made_is_refused_by_reset() -> None:
+    class Broken(LastThree):
+        def __init__(self, state: Any = None) -> None:
+            raise OSError("no disk")
+
+    with pytest.raises(MemoryFault, match=r"memory: Broken\(\) raised OSError: no disk"):
+        make(Broken)
+
+
+def no_judge(new: str, nearest: str, similarity: float) -> bool:
+    raise RuntimeError("asleep")
+
+
+def no_vectors(texts: Sequence[str]) -> Any:
+    return np.zeros((len(texts), 2))
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (
+            {"novelty": "test_bank_env:no_judge"},
+            "novelty 'test_bank_env:no_judge' raised RuntimeError: asleep",
+        ),
+        ({"embed": "test_bank_env:no_vectors"}, "embedder: wanted finite vectors that are not 0"),
+    ],
+)
+def test_a_function_of_a_bank_that_fails_ends_its_episode(config: dict[str, Any], told: str) -> None:
+    env = make(BankConfig(**config))
+    *_, info = env.step(write(FACT) + write("something else entirely") + SEARCH)
+    assert info["stop_reason"] is StopReason.MEMORY_ERROR and told in info["episode"].stop_detail
+    assert info["memory"] == "" and info["operations"] == ()
+
+
+def test_running_out_of_memory_is_no_memory_error() -> None:
+    class Huge(LastThree):
+        def write(self, text: str, round: int) -> None:
+            raise MemoryError
+
+    env = make(Huge)
+    with pytest.raises(MemoryError):
+        env.step("<mem>a</mem>" + SEARCH)
 
 
 class Stateless:
@@ -431,10 +653,9 @@ def test_a_state_that_json_would_change_is_refused(state: Any) -> None:
         def state(self) -> Any:
             return state if self.notes else []
 
-    env = make(Odd)
-    with pytest.raises(ConfigError, match="plain JSON data"):
-        env.step("<mem>a</mem>" + SEARCH)
-    assert env.step(SEARCH)[4]["round"] == 1, "the round did not count"
+    *_, info = make(Odd).step("<mem>a</mem>" + SEARCH)
+    assert info["stop_reason"] is StopReason.MEMORY_ERROR
+    assert "plain JSON data" in info["episode"].stop_detail and info["memory"] == ""
 
 
 def test_a_class_that_takes_no_state_is_refused() -> None:

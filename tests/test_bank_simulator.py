@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import subprocess
@@ -11,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mempo_benchmarks.memory.sweep import Cell, sweep, warning
+from mempo_benchmarks.memory.plot import plot
+from mempo_benchmarks.memory.sweep import ENOUGH, Cell, sweep, warning
+from mempo_benchmarks.stats import Interval
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError, DataError
 from mempo_env.memory.bank import BankConfig
@@ -51,7 +55,8 @@ def test_counts_typed_by_hand() -> None:
     got = replay(stream, BankConfig(capacity=1))
     assert (got.operations, got.writes, got.evictions) == (6, 3, 1)
     assert got.recall == got.held == 2 / 4, "of four needs, the first and the third's first"
-    assert got.hits == 2 / 3 and got.stale == 1 / 3
+    assert got.hits == 2 / 3 and got.stale is None, "nothing had changed"
+    assert got.reading == 7, "each read brought back the one entry"
     assert got.merges == 1 / 3, "the last write was refused"
     assert got.entries == 1 and got.tokens == 7
 
@@ -60,7 +65,42 @@ def test_a_fact_that_is_held_may_not_be_found() -> None:
     texts = [f"{name} was born in {name}ville." for name in ("Aldo", "Bela", "Cora", "Dora")]
     stream = (*(write(1, text, text.split()[-1]) for text in texts), read(2, "Aldo", texts[-1].split()[-1]))
     got = replay(stream, BankConfig(k=1, duplicate=2.0))
-    assert (got.held, got.recall, got.hits, got.stale) == (1.0, 0.0, 0.0, 1.0)
+    assert (got.held, got.recall, got.hits) == (1.0, 0.0, 0.0)
+
+
+def test_a_value_of_before_that_a_read_brings_back_is_stale() -> None:
+    """Only the bank with room for both brings back the old value with the new one."""
+    old, new = BORN, "Aldo Verne was born in Sandport."
+    stream = (
+        write(1, old, "Marrow Bay"),
+        read(1, "Where was Aldo Verne born?", "Marrow Bay"),
+        write(2, new, "Sandport"),
+        Event(
+            round=2,
+            kind="read",
+            text="Where was Aldo Verne born?",
+            needs=("Sandport",),
+            outdated=("Marrow Bay",),
+        ),
+    )
+    both, newest = (
+        replay(stream, BankConfig(duplicate=2.0)),
+        replay(stream, BankConfig(duplicate=2.0, capacity=1)),
+    )
+    assert (both.recall, both.stale, both.reading) == (1.0, 1.0, (7 + 13) / 2)
+    assert (newest.recall, newest.stale, newest.reading) == (1.0, 0.0, (7 + 6) / 2)
+    refused = replay(stream, BankConfig(duplicate=0.7))
+    assert (refused.recall, refused.stale) == (0.5, 1.0), "what is refused leaves the old value in force"
+
+
+def test_what_few_large_entries_find_shows_in_what_a_read_costs() -> None:
+    """A low threshold with merging finds nearly all, for a read brings back a large share of the memory."""
+    streams = [made_up(StreamSpec(writes=300), seed) for seed in (0, 1)]
+    for stream in streams:
+        plain = replay(stream, BankConfig(capacity=16))
+        joined = replay(stream, BankConfig(capacity=16, duplicate=0.6, on_duplicate="merge"))
+        assert joined.recall > 2 * plain.recall and joined.merges > 0.8  # type: ignore[operator]
+        assert joined.reading > 3 * plain.reading  # type: ignore[operator]
 
 
 def test_merges_and_discards_follow_what_stands_for_their_entries() -> None:
@@ -78,6 +118,33 @@ def test_merges_and_discards_follow_what_stands_for_their_entries() -> None:
     assert got.lost == 1, "the second discard found it gone"
 
 
+def test_an_entry_that_stands_for_two_is_lost_for_neither() -> None:
+    """What was merged is there: merging it again, or discarding both, finds it."""
+    two = (
+        write(1, BORN, "Marrow Bay"),
+        write(1, TOWN, "Kettle Works"),
+        Event(round=2, kind="merge", of=(0, 1)),
+    )
+    again = Event(round=3, kind="merge", of=(0, 1))
+    both = Event(round=4, kind="discard", of=(0, 1))
+    got = replay((*two, again, both, read(5, "Aldo", "Marrow Bay")), BankConfig())
+    assert (got.lost, got.held) == (0, 0.0), "nothing was lost before the discard, which took it"
+    got = replay((*two, both, both), BankConfig())
+    assert got.lost == 1, "the second time nothing stands for either"
+
+
+def test_what_was_evicted_or_refused_is_lost() -> None:
+    stream = (
+        write(1, BORN, "Marrow Bay"),
+        write(2, TOWN, "Kettle Works"),
+        Event(round=3, kind="discard", of=(0, 1)),
+    )
+    assert replay(stream, BankConfig(capacity=1)).lost == 1, "one of the two had been evicted"
+    refused = (write(1, BORN), write(1, BORN), Event(round=2, kind="discard", of=(1,)))
+    assert replay(refused, BankConfig()).lost == 1
+    assert replay(refused, BankConfig(on_duplicate="merge")).lost == 0
+
+
 def test_a_merge_that_drops_the_sentence_loses_the_fact() -> None:
     stream = (
         write(1, BORN, "Marrow Bay"),
@@ -91,7 +158,7 @@ def test_a_merge_that_drops_the_sentence_loses_the_fact() -> None:
 
 def test_nothing_needed_is_no_recall_of_zero() -> None:
     got = replay((write(1, BORN),), BankConfig())
-    assert got.recall is got.held is got.hits is got.stale is None and got.merges == 0.0
+    assert got.recall is got.held is got.hits is got.stale is got.reading is None and got.merges == 0.0
     assert replay((), BankConfig()).operations == 0
 
 
@@ -118,6 +185,7 @@ def test_a_stream_says_the_truth_of_itself(spec: StreamSpec, seed: int) -> None:
         assert all(contains(normalise(event.text), normalise(phrase)) for phrase in event.holds)
         written |= set(event.holds)
         assert set(event.needs) <= written, "no read needs what was never written"
+        assert set(event.outdated) <= written - set(event.needs) and (spec.drift or not event.outdated)
 
 
 @settings(max_examples=25, deadline=None)
@@ -132,17 +200,23 @@ def test_replays_agree_with_a_plain_replay(
     stream = made_up(spec, seed)
     config = BankConfig(capacity=capacity, on_duplicate=on_duplicate)
     got = replay(stream, config, embed=vectors_of([stream], "ngrams"))
-    bank, needed, found, held = Bank(config, count_words), 0, 0, 0
+    bank, needed, found, held, shown = Bank(config, count_words), 0, 0, 0, 0
+    changed: list[bool] = []
     for event in stream:
         if event.kind == "write":
             bank.write(event.text, event.round)
         else:
             texts = "\n".join(e.text for e in bank.read(event.text, event.round))
             needed += 1
+            shown += count_words(texts)
+            if event.outdated:
+                changed.append(any(contains(normalise(texts), normalise(old)) for old in event.outdated))
             found += contains(normalise(texts), normalise(event.needs[0]))
             held += contains(normalise(bank.text()), normalise(event.needs[0]))
     assert got.held == (held / needed if needed else None)
     assert got.recall == (pytest.approx(found / needed) if needed else None)
+    assert got.reading == (shown / needed if needed else None)
+    assert got.stale == (sum(changed) / len(changed) if changed else None)
 
 
 def test_a_large_bank_without_gates_holds_all() -> None:
@@ -221,7 +295,9 @@ def test_an_episode_without_a_bank_is_refused() -> None:
 
 
 def cell(merges: float) -> Cell:
-    values = dict.fromkeys(("recall", "held", "hits", "stale", "entries", "tokens", "seconds"), 0.5)
+    values = dict.fromkeys(
+        ("recall", "held", "hits", "stale", "reading", "entries", "tokens", "seconds"), 0.5
+    )
     made = Replayed(operations=1, writes=1, merges=merges, evictions=0, lost=0, **values)  # type: ignore[arg-type]
     return Cell({"duplicate": 0.7}, (made, made))
 
@@ -275,6 +351,12 @@ def test_a_damaged_cell_is_named(tmp_path: Path) -> None:
         (["--noise", "0.9", "--drift", "0.9"], "wanted at most 1"),
         (["--streams", "0"], "at least 1 stream"),
         (["--embed", "ngram"], "did you mean 'ngrams'"),
+        (["--embed", "ngrams,ngram"], "did you mean 'ngrams'"),
+        (["--agent", "bank"], "--agent: it names agents of a run; give --run too"),
+        (
+            ["--run", "anything"],
+            "--writes: the streams of a run are as they were recorded; leave it out, or --run",
+        ),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(
@@ -301,8 +383,129 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     assert main(["memory", "simulate", "--out", str(tmp_path), *arguments]) == 0
     out = capsys.readouterr().out
-    assert "2 streams each" in out and "at duplicate=0.5:" in out
+    assert "streams each: 2; no intervals of fewer than 5" in out and "at duplicate=0.5." in out
+    assert f"table: {tmp_path / 'simulate.csv'}\nplot: {tmp_path / 'simulate.png'}" in out
+    assert " old " in out and " hit " not in out, "a read of a stream that is made up needs one fact"
     assert (tmp_path / "simulate.png").read_bytes()[:4] == b"\x89PNG"
+    rows = list(csv.DictReader((tmp_path / "simulate.csv").open()))
+    grid = [(row["capacity"], row["duplicate"], row["streams"], row["drift"]) for row in rows]
+    assert grid == [(c, d, "2", "0.3") for c in ("8", "64") for d in ("0.5", "0.95")]
+    for row in rows:
+        assert row["recall"] == row["hits"] and 0 < float(row["stale"]) < 1 < float(row["reading"])
+        assert row["recall_low"] == row["recall_high"] == "", "two streams tell nothing of the spread"
+
+
+def test_intervals_are_told_of_enough_streams() -> None:
+    one = cell(0.3).replays[0]
+    few, enough = Cell({}, (one,) * (ENOUGH - 1)), Cell({}, (one,) * ENOUGH)
+    assert few.interval("recall") == Interval(0.5, None, None)
+    assert enough.interval("recall") == Interval(0.5, 0.5, 0.5)
+
+
+def test_similarities_are_swept_too(tmp_path: Path) -> None:
+    axes = {"embed": ["ngrams", "test_bank_simulator:by_length"], "capacity": [8]}
+    cells = sweep(axes, tmp_path, bank=BankConfig(), spec=StreamSpec(writes=40), seeds=[0])
+    ngrams, by_length = (found.value for c in cells if (found := c.interval("merges")))
+    assert by_length > 0.9 > ngrams, "texts of one length are alike, and nearly so those of others"
+
+
+def by_length(texts: Any) -> Any:
+    return [[1.0, len(text) / 1000] for text in texts]
+
+
+def test_the_plot_shows_every_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of panels for each value of what is swept beyond an axis and its lines; each cell is a point."""
+    from matplotlib.figure import Figure
+
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, out, format: figures.append(figure))
+    axes = {
+        "drift": [0.0, 0.2],
+        "capacity": [4, 64],
+        "duplicate": [0.6, 0.9],
+        "on_duplicate": ["refuse", "merge"],
+    }
+    cells = sweep(axes, tmp_path, bank=BankConfig(), spec=StreamSpec(writes=60), seeds=[0])
+    plot(cells, tmp_path / "plot.png")
+    panels = np.array(figures[0].axes).reshape(4, -1)
+    assert [row[0].get_ylabel() for row in panels] == [
+        f"on duplicate {on}\ndrift {drift}" for drift in (0.0, 0.2) for on in ("refuse", "merge")
+    ]
+    assert panels[0, 0].get_title() == "needed facts found" and panels[0, 0].get_xlabel() == "capacity"
+    shown = sorted(float(y) for axis in panels[:, 0] for line in axis.lines for y in line.get_ydata())
+    assert shown == sorted(found.value for c in cells if (found := c.interval("recall")))
+
+
+def test_the_operations_of_a_real_run_are_replayed_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Agents that keep a bank play; with the bank that they had all is found again, with less room less."""
+    bench = [
+        "bench",
+        "run",
+        "--dataset",
+        "synthetic",
+        "--agents",
+        "bank,rag_memory,mem1",
+        "--objectives",
+        "4",
+    ]
+    assert main([*bench, "--episodes", "3", "--out", str(tmp_path / "run")]) == 0
+    out = tmp_path / "sweep"
+    command = ["memory", "simulate", "--run", str(tmp_path / "run"), "--duplicate", "2", "--out", str(out)]
+    assert main([*command, "--capacity", "2,1000"]) == 0
+    told = capsys.readouterr().out
+    assert "streams each: 3; no intervals" in told, "three episodes of each agent that has a bank"
+    assert [
+        line.split()[:2] for line in told.splitlines() if line.startswith((" bank ", " rag_memory "))
+    ] == [[agent, capacity] for agent in ("bank", "rag_memory") for capacity in ("2", "1000")]
+    assert " old " not in told and " hit " in told, "a recorded stream does not say what has changed"
+    assert (out / "simulate.png").read_bytes()[:4] == b"\x89PNG"
+    cells = [msgspec.json.decode(path.read_bytes(), type=Cell) for path in (out / "cells").iterdir()]
+    assert len(cells) == 4 and all(len(cell.replays) == 3 for cell in cells)
+    recall = {
+        tuple(cell.settings[axis] for axis in ("agent", "capacity")): cell.interval("recall")
+        for cell in cells
+    }
+    for agent in ("bank", "rag_memory"):
+        assert recall[agent, 2].value < 0.9 and recall[agent, 1000].value == 1.0  # type: ignore[union-attr]
+    assert all(r.lost == 0 for cell in cells if cell.settings["capacity"] == 1000 for r in cell.replays)
+    assert main([*command, "--agent", "rag_memory", "--capacity", "2,1000"]) == 0
+    assert len(list((out / "cells").iterdir())) == 4, "nothing was done again"
+    assert {row["agent"] for row in csv.DictReader((out / "simulate.csv").open())} == {"rag_memory"}
+    capsys.readouterr()
+    for option, says in {
+        ("--agent", "rag_memroy"): "did you mean 'rag_memory'",
+        ("--noise", "0.2"): "--noise: the streams of a run are as they were recorded",
+    }.items():
+        assert main([*command, *option]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_run_without_a_bank_has_nothing_to_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "bench",
+                "run",
+                "--dataset",
+                "synthetic",
+                "--agents",
+                "mem1",
+                "--episodes",
+                "1",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["memory", "simulate", "--run", str(tmp_path / "run"), "--out", str(tmp_path / "sweep")]) == 2
+    assert "wanted episodes with operations on a memory bank" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:

@@ -325,3 +325,60 @@ def test_an_own_agent_is_known_by_its_source(tmp_path: Path, monkeypatch: pytest
         plan = make_plan("synthetic", [f"own_{text}:Mine"], episodes=1)
         marks |= {arm.fingerprint for arm in plan.arms if ":" in arm.agent}
     assert len(marks) == 2
+
+
+LAST = """
+class Last:
+    def __init__(self, state=None):
+        self.note = state or ""
+
+    def write(self, text, round):
+        self.note = text
+
+    def show(self):
+        return self.note
+
+    def state(self):
+        return self.note
+"""
+
+NOTES = """
+from last_note import Last
+from mempo_agents.models.table import make_model
+from mempo_agents.rounds import ModelAgent, one_call
+
+
+def noting(memory):
+    kwargs = {"memory": memory, "max_rounds": 5}
+    return ModelAgent(name="notes", play=one_call, model=make_model("scripted"), env_kwargs=kwargs)
+
+
+def by_name():
+    return noting("last_note:Last")
+
+
+def by_class():
+    return noting(Last)
+"""
+
+
+def test_an_agent_with_a_memory_of_its_own_is_played_and_known_by_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "last_note.py").write_text(LAST)
+    (tmp_path / "noting.py").write_text(NOTES)
+    agents = ["noting:by_name", "noting:by_class"]
+    plan = make_plan("synthetic", agents, episodes=2)
+    by_name, by_class = (arm for arm in plan.arms if ":" in arm.agent)
+    assert by_name.env_kwargs == by_class.env_kwargs == {"memory": "last_note:Last", "max_rounds": 5}
+    assert (by_name.fingerprint, by_name.settings) == (by_class.fingerprint, by_class.settings)
+    bench(plan, tmp_path / "run")
+    played = [row.episode for row in rows(tmp_path / "run") if ":" in row.agent]
+    assert len(played) == 4
+    for episode in played:
+        told = episode.settings["max_rounds"], episode.settings["memory"], episode.settings["memory_of"]
+        assert told == (5, "own", "last_note:Last") and any(round.memory for round in episode.rounds)
+    (tmp_path / "last_note.py").write_text(LAST + "# changed")
+    changed = make_plan("synthetic", agents, episodes=2)
+    assert not {arm.fingerprint for arm in changed.arms if ":" in arm.agent} & {by_name.fingerprint}

@@ -8,11 +8,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from mempo_agents import AGENTS, make_agent
+from mempo_agents.rounds import ModelAgent
 from mempo_benchmarks.report import report_page, tables
 from mempo_benchmarks.results import FullRow, read_plan, read_rows
 from mempo_benchmarks.run import bench, make_plan
 from mempo_benchmarks.summary import Comparison, compare
 from mempo_env.errors import ConfigError
+from mempo_env.questions.world import synthetic
 
 N, EPISODES = 4, 12
 
@@ -55,20 +58,13 @@ def test_the_rounds_are_those_that_were_asked_for(run: Path) -> None:
 
 
 def test_the_gain_is_paired_to_no_memory_with_the_same_model(compared: Comparison) -> None:
-    arms = {arm.agent: arm for arm in compared.arms}
-    assert {name for name, arm in arms.items() if compared.gain(arm)} == {"react", "mempo"}
-    gain = compared.gain(arms["mempo"])
-    em = {name: arm.metrics["em"].value for name, arm in arms.items() if arm.metrics["em"]}
-    assert gain is not None and gain["em"].value == pytest.approx(em["mempo"] - em["no_memory"])
-    assert gain["em"].value > 0, "ten rounds suffice with a memory, and not without"
-
-
-def test_a_model_of_another_name_is_no_pair(compared: Comparison) -> None:
-    from msgspec.structs import replace
-
-    arms = tuple(replace(a, model="other") if a.agent == "no_memory" else a for a in compared.arms)
-    other = replace(compared, arms=arms)
-    assert not any(other.gain(arm) for arm in other.arms)
+    gains = {pair.a: pair for pair in compared.gains}
+    assert set(gains) == {"react", "mempo"} and {pair.b for pair in compared.gains} == {"no_memory"}
+    gain = gains["mempo"].metrics["em"]
+    em = {arm.agent: arm.metrics["em"].value for arm in compared.arms if arm.metrics["em"]}
+    assert gain.value == pytest.approx(em["mempo"] - em["no_memory"])
+    assert gain.value > 0, "ten rounds suffice with a memory, and not without"
+    assert compared.notes == ()
 
 
 def test_tables_and_page_tell_it(run: Path, compared: Comparison) -> None:
@@ -98,17 +94,33 @@ def test_answers_are_asked_for_as_wanted() -> None:
     assert "with a semicolon between two answers" in semicolon and "numbered" not in semicolon
     with pytest.raises(ConfigError, match="did you mean 'semicolon'"):
         gym.make("MemPO-SearchQA-v0", answers="semicolons")
+    with pytest.raises(ConfigError, match="did you mean 'semicolon'"):
+        gym.make("MemPO-SearchQA-v0", answers="semicolons", system_prompt="mine")
 
 
-def test_mem1s_form_is_asked_for_and_scored_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(AGENTS))
+def test_every_agent_with_a_model_asks_for_the_form_that_is_wanted(name: str) -> None:
+    """Prompts of agents' own asked for numbered lines, whatever was wanted."""
+    agent = make_agent(name, synthetic())
+    if not isinstance(agent, ModelAgent):
+        pytest.skip("asks no model")
+    for answers, wanted, other in (
+        ("numbered", "numbered lines", "semicolon"),
+        ("semicolon", "with a semicolon between two answers", "numbered"),
+    ):
+        kwargs = {"answers": answers, **agent.env_kwargs}
+        obs, _ = gym.make("MemPO-SearchQA-MultiObj2-v0", **kwargs).reset(seed=0)
+        assert wanted in obs and other not in obs and "{answers}" not in obs
+
+
+@pytest.mark.parametrize("name", ["mempo", "mem1", "selfask", "paging"])
+def test_mem1s_form_is_asked_for_and_scored_the_same(name: str, tmp_path: Path) -> None:
     """Consecutive questions, answers with semicolons between them: the same answers, so the same score."""
     scores = []
     for answers in ("numbered", "semicolon"):
         out = tmp_path / answers
-        bench(
-            make_plan("synthetic", ["mempo"], objectives=N, episodes=6, answers=answers, max_rounds=20), out
-        )
-        rows = [row for row in read_rows(out, read_plan(out), FullRow) if row.agent == "mempo"]
+        bench(make_plan("synthetic", [name], objectives=N, episodes=6, answers=answers, max_rounds=20), out)
+        rows = [row for row in read_rows(out, read_plan(out), FullRow) if row.agent == name]
         scores.append([row.em for row in rows])
         texts = [row.episode.rounds[-1].action.text for row in rows]  # type: ignore[union-attr]
         assert all((text.count(";") == N - 1) == (answers == "semicolon") for text in texts)

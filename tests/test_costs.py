@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,18 @@ from msgspec import structs
 
 from browser import overflow, page_at
 from episodes import aborted, multi, right, wrong
+from mempo_agents.models.base import ModelError, ModelTimeout, Prompt
+from mempo_agents.rollout import episodes
+from mempo_agents.selfask import selfask_agent
 from mempo_benchmarks.costs import Price, dollars, read_prices
 from mempo_benchmarks.results import Arm, Row, read_plan, read_rows
 from mempo_benchmarks.stats import cluster_intervals, mean_intervals, ratio_intervals
 from mempo_benchmarks.summary import compare
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError
-from mempo_env.types import Call, Episode
+from mempo_env.types import Call, Episode, StopReason
 from runs import write_run
+from small import QUESTIONS, TitleRetriever
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -66,6 +71,57 @@ def test_a_call_says_how_many_cached_tokens_it_had() -> None:
     for wrong_number in (-1, 1.5, True, "3"):
         with pytest.raises(ValueError, match="wanted a number of tokens"):
             Call(cached_tokens=wrong_number)  # type: ignore[arg-type]
+
+
+class Failing:
+    """Answers a search each; fails the third prompt and all after it, by one error for all of them."""
+
+    name = fingerprint = "org/m"
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.error = ModelTimeout("no answer")
+
+    def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
+        answers: list[Call | ModelError] = []
+        for one in prompts:
+            self.asked += 1
+            answers.append(
+                self.error
+                if self.asked > 2
+                else Call(
+                    segments=one.segments,
+                    output="<search> Aldo Verne </search>",
+                    prompt_tokens=100 * self.asked,
+                    output_tokens=10,
+                    cached_tokens=7,
+                )
+            )
+        return answers
+
+
+def test_calls_before_one_that_failed_in_the_same_round_are_paid_for(tmp_path: Path) -> None:
+    """Round 1 is one call. Round 2 reads (100 x 2 + 10) and then acts, and that call fails."""
+    agent = selfask_agent(Failing())
+    kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever()}
+    ((_, episode),) = episodes(agent, ["q0"], env_kwargs=kwargs)
+    assert (episode.stop_reason, len(episode.rounds)) == (StopReason.TIMEOUT, 1)
+    (call,) = episode.broken_off
+    assert (call.prompt_tokens, call.output) == (200, "<search> Aldo Verne </search>")
+    assert (episode.tokens.total, episode.tokens.peak) == (100 + 10 + 200 + 10, 210)
+    assert episode.tokens.dependency == (2 * 100 + 10) * 10 / 2 + (2 * 200 + 10) * 10 / 2
+    (found,) = rows_of(run_of(tmp_path, {"a": [episode]}), "a")
+    assert (found.prompt_tokens, found.rounds, found.cached_tokens) == ((100, 200), 1, 14)
+    assert dollars(found, PRICE) == pytest.approx((286 * 2.0 + 14 * 0.5 + 20 * 10.0) / 1e6)
+
+
+def test_an_error_that_ended_several_calls_has_those_of_each_round() -> None:
+    model = Failing()
+    kwargs = {"dataset": QUESTIONS, "retriever": TitleRetriever()}
+    played = dict(episodes(selfask_agent(model), ["q0", "q1"], env_kwargs=kwargs, num_envs=2))
+    assert [episode.broken_off for episode in played.values()] == [(), ()], "both failed in their first call"
+    assert [episode.tokens.total for episode in played.values()] == [110, 210]
+    assert model.error.calls == ()
 
 
 def row(prompt: int, total: int, cached: int | None) -> Row:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from mempo_agents import make_agent
+from mempo_agents.rollout import episodes
 from mempo_env.questions.set import QuestionSet
-from mempo_env.types import Diagnostics, Evidence, Question
+from mempo_env.questions.world import synthetic
+from mempo_env.types import Call, Completion, Diagnostics, Evidence, Question, Segment
 from small import PASSAGES, answer, make, question, search
 
 VERNE, BAY = search("Aldo Verne"), search("Marrow Bay", "Verne was born in Marrow Bay")
@@ -111,3 +115,67 @@ def test_a_guess_in_memory_is_no_kept_fact() -> None:
     info = run(search("Kettle Works"), search("Kettle Works", "the mayor is Ines Calder"))
     assert info["diagnostics"].answer_in_memory == (True,)
     assert (info["diagnostics"].evidence_recall, info["diagnostics"].evidence_kept) == (0.0, 0.0)
+
+
+# --- Prompts that an agent composed itself ---
+
+NOTE = Segment("mem", 3, "<mem>\nMarrow Bay: Ines Calder\n</mem>", 6)
+SHOWN: dict[str, tuple[Callable[[tuple[Segment, ...]], tuple[Segment, ...]], float, str]] = {
+    "all that is in view": (lambda view: view, 1.0, "kept_not_used"),
+    "no calls with segments": (lambda view: (), 1.0, "kept_not_used"),
+    "the question alone": (lambda view: view[:2], 0.0, "retrieved_not_kept"),
+    "the last passage": (lambda view: (*view[:2], view[-2]), 0.5, "retrieved_not_kept"),
+    "a note of both": (lambda view: (*view[:2], NOTE), 1.0, "kept_not_used"),
+    "a passage in words of its own": (
+        lambda view: (*view[:2], Segment("information", 3, f"[1] Verne\n{PASSAGES[0].text}", 9), NOTE),
+        1.0,
+        "kept_not_used",
+    ),
+    "an instruction that names them": (
+        lambda view: (Segment("system", 3, "Marrow Bay: Ines Calder", 4), *view[1:2]),
+        0.0,
+        "retrieved_not_kept",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_what_an_agent_leaves_out_of_its_own_prompt_is_not_kept(what: str) -> None:
+    """The environment shows the whole history, the agent its model a part of it; the last call counts."""
+    of, kept, reason = SHOWN[what]
+    env = make(context="full", memory="none")
+    env.reset(options={"question_id": "q0"})
+    env.step(VERNE)
+    info = env.step(search("Marrow Bay"))[4]
+    assert [segment.kind for segment in info["segments"]][-2:] == ["information", "hint"]
+    first = Call(segments=info["segments"], output="thoughts")
+    said = Completion(answer("x"), calls=(first, Call(segments=of(info["segments"]), output=answer("x"))))
+    info = env.step(said)[4]
+    assert info["failure"] == (reason,)
+    assert info["episode"].rounds[-1].evidence_in_prompt == kept
+    assert info["episode"].rounds[-1].diagnostics.evidence_kept == 1.0, "by the environment's own prompt"
+    other = make(context="full", memory="none")
+    other.reset(options={"state": env.get_state()})
+    assert other.episode() == info["episode"]
+
+
+def test_what_lies_in_a_bank_is_kept_though_the_prompt_does_not_show_it() -> None:
+    env = make(memory="bank")
+    env.reset(options={"question_id": "q0"})
+    env.step(VERNE)
+    env.step(search("Marrow Bay"))
+    env.step("<memory_write> Marrow Bay: Ines Calder </memory_write><search> x </search>")
+    info = env.step("<search> y </search>")[4]
+    question_alone = Call(segments=info["segments"][:2], output=answer("x"))
+    info = env.step(Completion(answer("x"), calls=(question_alone,)))[4]
+    assert (info["failure"], info["episode"].rounds[-1].evidence_in_prompt) == (("kept_not_used",), 1.0)
+
+
+@pytest.mark.parametrize("name", ["resum(60)", "selfask", "memagent"])
+def test_agents_with_prompts_of_their_own_keep_less_than_the_environment_shows(name: str) -> None:
+    ids = [question.id for question in synthetic().split("test")][:4]
+    played = episodes(make_agent(name), ids, env_kwargs={"split": "test", "context": "full"})
+    rounds = [round for _, episode in played for round in episode.rounds]
+    of_view = [0.0 if i == 0 else rounds[i - 1].diagnostics.evidence_kept for i in range(len(rounds))]
+    shown = [round.evidence_in_prompt for round in rounds]
+    assert any(0 < (a or 0) < (b or 0) for a, b in zip(shown, of_view, strict=True))

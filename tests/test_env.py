@@ -357,12 +357,12 @@ def test_every_call_of_a_round_is_counted_once() -> None:
     calls = [
         Call(segments=seen, output="x y"),
         Call(prompt_ids=tuple(range(10)), output_ids=(1, 2, 3, 4)),
-        Call(prompt_tokens=0, output_tokens=7),
+        Call(prompt_tokens=5, output_tokens=7),
     ]
     env = make()
     env.reset(options={"question_id": "q0"})
     t = env.step(Completion(answer("x"), calls=calls))[4]["tokens"]
-    assert (t.prompt, t.output, t.peak, t.total) == (13, 13, 14, 26)
+    assert (t.prompt, t.output, t.peak, t.total) == (18, 13, 14, 31)
 
 
 def test_the_counter_can_be_plugged() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from episodes import aborted, multi, right, without_gold, wrong
+from mempo_benchmarks.metrics import METRICS, Metric
 from mempo_benchmarks.report import tables
 from mempo_benchmarks.stats import mean_interval, wilson
-from mempo_benchmarks.summary import METRICS, ArmSummary, Comparison, compare
+from mempo_benchmarks.summary import ArmSummary, Comparison, compare
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError
 from mempo_env.types import Failure
@@ -53,6 +54,15 @@ def test_peak_tokens_are_over_all_episodes_not_the_solved_ones(run: Path) -> Non
     peaks = [float(episode.tokens.peak) for episode in GOOD]
     assert peaks[2] != peaks[0]
     assert arms(compare([run]))["good"].metrics["peak"] == mean_interval(peaks)
+
+
+def test_a_metric_that_throws_is_not_left_out_of_the_table(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    throws = Metric("bad", "bad", "Throws.", lambda row: 1 / 0)
+    monkeypatch.setattr("mempo_benchmarks.summary.METRICS", (*METRICS, throws))
+    with pytest.raises(ZeroDivisionError):
+        compare([run])
 
 
 def test_evidence_is_averaged_where_there_is_gold(run: Path) -> None:
@@ -111,9 +121,10 @@ def test_differences_are_paired_by_question(run: Path) -> None:
     comparison = compare([run])
     forth, back = comparison.difference("good", "random"), comparison.difference("random", "good")
     assert forth is not None and back is not None
-    assert forth["em"] == mean_interval([1.0, 1.0, 0.0, 1.0])
-    assert back["em"].value == -forth["em"].value
-    assert (back["em"].low, back["em"].high) == (-forth["em"].high, -forth["em"].low)  # type: ignore[operator]
+    em, turned = forth.metrics["em"], back.metrics["em"]
+    assert em == mean_interval([1.0, 1.0, 0.0, 1.0])
+    assert (turned.value, turned.low, turned.high) == (-em.value, -em.high, -em.low)  # type: ignore[operator]
+    assert (forth.episodes, forth.left_out) == (back.episodes, back.left_out) == (4, 0)
     assert comparison.difference("good", "good") is None
 
 

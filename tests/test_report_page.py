@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from browser import DESKTOP, PHONE, contrasts, overflow, page_at
 from episodes import aborted, hostile, right, without_gold, wrong
@@ -14,6 +15,7 @@ from mempo_benchmarks.results import read_plan
 from mempo_benchmarks.stats import Interval, mean_interval
 from mempo_benchmarks.summary import compare
 from mempo_env.cli import main
+from mempo_env.types import StopReason
 from runs import write_run
 
 if TYPE_CHECKING:
@@ -122,10 +124,24 @@ def test_the_baseline_and_the_figure_of_the_differences_can_be_chosen(run: Path,
 
 
 def test_a_figure_that_nobody_has_is_not_compared(tmp_path: Path, browser: Browser) -> None:
-    write_run(tmp_path / "run", {"random": [without_gold()] * 2, "good": [without_gold()] * 2})
+    ended = replace(without_gold(), stop_reason=StopReason.MAX_ROUNDS, mask_episode=False)
+    write_run(tmp_path / "run", {"random": [ended] * 2, "good": [ended] * 2})
     with page_at(browser, written(tmp_path / "run")) as page:
         page.get_by_label("figure").select_option("evidence_kept")
         assert "Nothing to compare." in page.locator("section", has_text="Paired differences").inner_text()
+
+
+def test_what_failed_is_told_beside_the_figures(tmp_path: Path, browser: Browser) -> None:
+    """`without_gold` failed by no fault of the agent: pairs with it are left out; `broken` did not play."""
+    failed = [without_gold(), right(), right()]
+    broken = [without_gold()] * 2 + [right()]
+    write_run(tmp_path / "run", {"random": [wrong()] * 3, "good": failed, "broken": broken})
+    with page_at(browser, written(tmp_path / "run")) as page:
+        row = page.locator("section", has=page.get_by_role("heading", name="Results")).locator("tr")
+        assert "1 failed" in row.filter(has_text="good").first.inner_text()
+        assert "broken did not play: 2 of 3 episodes failed" in page.locator(".note").inner_text()
+        differences = page.locator("section", has_text="Paired differences").inner_text()
+        assert "Left out, as an episode failed by no fault of the agent: good: 1 of 3." in differences
 
 
 def told(interval: Interval) -> str:

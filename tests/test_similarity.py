@@ -61,7 +61,7 @@ def test_nearest_equals_sorting_all(steps: list[tuple[bool, int]], n: int, ahead
         space.expect([str(i) for i in range(0, 31, 2)])
     for add, i in steps:
         if add and i not in held:
-            space.add(i, str(i))
+            space.add(i, space.vector(str(i)))
             held[i] = random_vectors([str(i)])[0]
         elif not add and i in held:
             space.remove(i)
@@ -80,10 +80,10 @@ def test_the_graph_finds_what_sorting_finds(monkeypatch: pytest.MonkeyPatch) -> 
     pytest.importorskip("faiss", reason="the approximate index is faiss's")
     exact, graph = Space(random_vectors), Space(random_vectors)
     for i in range(1500):
-        exact.add(i, str(i))
+        exact.add(i, exact.vector(str(i)))
     monkeypatch.setattr(similarity, "EXACT_UP_TO", 500)
     for i in range(1500):
-        graph.add(i, str(i))
+        graph.add(i, graph.vector(str(i)))
     assert graph._graph is not None and exact._graph is None
     for i in range(0, 1500, 3):
         exact.remove(i)

@@ -128,7 +128,7 @@ def test_state_hash_covers_what_decides_the_future_not_the_way_there() -> None:
         (lambda s: s[: len(s) // 2], "wanted the text that get_state"),
         (lambda s: "{}", "wanted the text that get_state"),
         (lambda s: s.replace('"rounds":[', '"rounds":' + "[" * 100_000), "wanted the text that get_state"),
-        (lambda s: s.replace('"version":2', '"version":7'), "wanted version 2, got 7"),
+        (lambda s: s.replace('"version":3', '"version":7'), "wanted version 3, got 7"),
         (lambda s: s.replace('"top_k":1', '"top_k":2'), "changed after"),
         (lambda s: s.replace("PCG64", "PCG65"), "changed after"),
         (lambda s: s.replace('"head":2', '"head":9'), "changed after"),

@@ -2,11 +2,11 @@
 
 A-MEM: Agentic Memory for LLM Agents (arXiv 2502.12110).
 
-Differences: a note is a fact and its keywords, in the paper also tags and a description of its context; a
-link is the keywords that two notes share from then on, so that what finds one finds the other, for an entry
-that is rewritten gets another id; which notes are linked the model says, what they take over follows from it;
-a read of the bank is answered in the next round, so a note is linked and stored in the round after the one
-that made it.
+Differences: a note is a fact and its keywords, in the paper also tags and a description of its context; 4
+notes are read at a time, in the paper 10; a link is the keywords that two notes share from then on, so that
+what finds one finds the other, for an entry that is rewritten gets another id; which notes are linked the
+model says, what they take over follows from it; a read of the bank is answered in the next round, so a note
+is linked and stored in the round after the one that made it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mempo_agents.notes import (
     rewritten,
     searched,
     taking_in,
+    undone,
     waiting,
     with_operations,
 )
@@ -68,7 +69,7 @@ def play(context: Context) -> Round:
     """Calls that link the notes of the round before, some that make new ones, and one that acts."""
     stored: list[str] = []
     evolved: dict[int, str] = {}
-    made = waiting(context.segments)
+    made, lost = waiting(context.segments), undone(context.segments)
     for one in made:
         note, similar = one.query, {id: evolved.get(id, text) for id, text in one.entries.items()}
         answer = inside((yield deciding(LINK, similar, note, context)), "mem") if similar else ""
@@ -76,16 +77,17 @@ def play(context: Context) -> Round:
             evolved[id] = linked(similar[id], keywords(note))
             note = linked(note, keywords(similar[id]))
         stored.append(note)
-    notes = [*recalled(recalls(context.segments)).values(), *(one.query for one in made)]
+    notes = [*recalled(recalls(context.segments)).values(), *(one.query for one in made), *lost.notes]
     notes = [note.split(_MARK)[0] for note in notes]
     new: list[str] = []
     if kinds(context.segments, "information"):
         for fact in lines((yield taking_in(EXTRACT, notes, context)))[:FACTS]:
             named = " ".join(lines((yield deciding(NAME, {}, fact, context))))
             new.append(linked(fact, named.split(",")))
-    action = yield acting([*notes, *(note.split(_MARK)[0] for note in new)], context)
-    reads = [read(query, K) for query in (*new, *questions(context.segments), *searched(action))]
-    return with_operations([rewritten(id, note) for id, note in evolved.items()], stored, reads, action)
+    action = yield from acting([*notes, *(note.split(_MARK)[0] for note in new)], context)
+    reads = [read(query, K) for query in (*lost.facts, *new, *questions(context.segments), *searched(action))]
+    changed = [*lost.operations, *(rewritten(id, note) for id, note in evolved.items())]
+    return with_operations(changed, stored, reads, action)
 
 
 def keywords(note: str) -> list[str]:
@@ -103,4 +105,4 @@ def linked(note: str, more: Iterable[str]) -> str:
 def amem_agent(model: Model) -> ModelAgent:
     """The agent."""
     kwargs = {"context": "last_step", "memory": UNGATED, "system_prompt": PROMPT}
-    return ModelAgent(name="amem", play=play, model=model, env_kwargs=kwargs)
+    return ModelAgent(name="amem", play=play, model=model, env_kwargs=kwargs, version=2)

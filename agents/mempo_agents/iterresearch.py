@@ -12,7 +12,8 @@ from __future__ import annotations
 from mempo_agents.base import Context
 from mempo_agents.models.base import Model
 from mempo_agents.prompts import ACT, TASK
-from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, without
+from mempo_agents.rounds import ENDS, ModelAgent, Round, composed
+from mempo_agents.ruled import without_thoughts
 
 PROMPT = f"""\
 {TASK}
@@ -24,10 +25,10 @@ they are from, put together with those of before, and what is still open. Then d
 
 def play(context: Context) -> Round:
     """A round of one call."""
-    return (yield composed(without(context.segments, "think"), ENDS))
+    return (yield composed(without_thoughts(context.segments), ENDS))
 
 
 def iterresearch_agent(model: Model) -> ModelAgent:
     """The agent."""
     kwargs = {"context": "last_step", "memory": "inline", "system_prompt": PROMPT}
-    return ModelAgent(name="iterresearch", play=play, model=model, env_kwargs=kwargs)
+    return ModelAgent(name="iterresearch", play=play, model=model, env_kwargs=kwargs, version=2)

@@ -4,10 +4,10 @@ Mem0: Building Production-Ready AI Agents with Scalable Long-Term Memory (arXiv 
 without a graph.
 
 Differences: facts are extracted from a search and its passages, in the paper from the last messages and a
-running summary; a read of the bank is answered in the next round, so the facts of a round are compared with
-similar ones and stored in the round after, and are in view until then; DELETE puts the fact in the place of
-the one that it proves wrong, in the paper it only removes that one; the text of an UPDATE is asked for in a
-call of its own.
+running summary; a fact is compared with the 4 most like it, in the paper with 10; a read of the bank is
+answered in the next round, so the facts of a round are compared and stored in the round after, and are in
+view until then; DELETE puts the fact in the place of the one that it proves wrong, in the paper it only
+removes that one; the text of an UPDATE is asked for in a call of its own.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from mempo_agents.notes import (
     rewritten,
     searched,
     taking_in,
+    undone,
     waiting,
     with_operations,
 )
@@ -100,23 +101,25 @@ def chosen(text: str, similar: dict[int, str]) -> tuple[str, int | None]:
 
 def play(context: Context) -> Round:
     """Calls that decide on the facts of the round before, one that extracts new ones, and one that acts."""
-    facts = waiting(context.segments)
+    facts, lost = waiting(context.segments), undone(context.segments)
     new: tuple[str, ...] = ()
     decisions: list[Decision] = []
     for fact in facts:
         taken = {decision.id for decision in decisions}
         similar = {id: text for id, text in fact.entries.items() if id not in taken}
         decisions.append((yield from decide(fact.query, similar, context)))
-    notes = [*recalled(recalls(context.segments)).values(), *(fact.query for fact in facts)]
+    stored = recalled(recalls(context.segments)).values()
+    notes = [*stored, *(fact.query for fact in facts), *lost.notes]
     if kinds(context.segments, "information"):
         new = lines((yield taking_in(EXTRACT, notes, context)))[:FACTS]
-    action = yield acting([*notes, *new], context)
-    reads = [read(query, K) for query in (*new, *questions(context.segments), *searched(action))]
-    changed = [operation for decision in decisions for operation in decision.changed]
+    action = yield from acting([*notes, *new], context)
+    asked = (*lost.facts, *new, *questions(context.segments), *searched(action))
+    reads = [read(query, K) for query in asked]
+    changed = [*lost.operations, *(operation for decision in decisions for operation in decision.changed)]
     return with_operations(changed, [text for decision in decisions for text in decision.new], reads, action)
 
 
 def mem0_agent(model: Model) -> ModelAgent:
     """The agent."""
     kwargs = {"context": "last_step", "memory": UNGATED, "system_prompt": PROMPT}
-    return ModelAgent(name="mem0", play=play, model=model, env_kwargs=kwargs)
+    return ModelAgent(name="mem0", play=play, model=model, env_kwargs=kwargs, version=2)

@@ -21,8 +21,8 @@ from mempo_agents.rounds import (
     kinds,
     remembered,
     said,
-    with_memory,
 )
+from mempo_agents.ruled import in_force, told, with_memory
 
 PROMPT = f"""\
 {TASK}
@@ -37,7 +37,7 @@ will see nothing else. Write it inside <mem> ... </mem>, and nothing more."""
 def play(context: Context) -> Round:
     """A call that updates the memory if a search returned something, and one that acts."""
     system, question = kinds(context.segments, "system"), kinds(context.segments, "question")
-    found, memory = kinds(context.segments, "information"), kinds(context.segments, "mem")
+    found, memory = kinds(context.segments, "information"), in_force(context)
     if found:
         written = kinds(context.segments, "think", "call")
         update = (said("system", UPDATE, context),)
@@ -49,12 +49,11 @@ def play(context: Context) -> Round:
         )
         shown = (*system, *question, *memory, *written, *found, *update)
         memory = remembered((yield Prompt(chat, shown, ("</mem>",))), context) or memory
-    rest = kinds(context.segments, "invalid", "error", "hint")
-    action = yield composed((*system, *question, *memory, *rest), ENDS)
+    action = yield composed((*system, *question, *memory, *told(context.segments)), ENDS)
     return with_memory(memory, action)
 
 
 def memsearcher_agent(model: Model) -> ModelAgent:
     """The agent."""
     kwargs = {"context": "last_step", "memory": "inline", "system_prompt": PROMPT}
-    return ModelAgent(name="memsearcher", play=play, model=model, env_kwargs=kwargs)
+    return ModelAgent(name="memsearcher", play=play, model=model, env_kwargs=kwargs, version=2)

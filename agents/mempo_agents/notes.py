@@ -1,19 +1,21 @@
 """Notes in a memory bank that an agent keeps by a rule: what it reads off its context, what it writes.
 
 What a read brings is in view in the next round and in no other, so each round reads again. A bank shows an
-entry on one line: a note of several lines is stored with bars between them.
+entry on one line: a note of several lines is stored with bars between them. What is new is read for before
+all else, so the place of a read says what it was for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from msgspec import Struct
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Prompt
 from mempo_agents.rounds import ENDS, composed, inside, kinds, said
+from mempo_agents.ruled import inert, told, unread
 from mempo_agents.view import read_entries, read_questions
 from mempo_env.memory.bank import BankConfig
 from mempo_env.protocol import neutralise, parse
@@ -29,6 +31,8 @@ FACTS = 8
 """Lines of a call that are taken as facts at most, whatever a model writes."""
 
 _RECALL = re.compile(r"<memory_recall> (.*)\n((?:.*\n)*?)</memory_recall>")
+_STORED = re.compile(r"<memory_(?:write|merge [^>]*)> (.*) </memory_(?:write|merge)>")
+_ASKED = re.compile(r"<memory_read [^>]*> (.*) </memory_read>")
 _ID = re.compile(r"(?<![\w.-])\d{1,9}(?![\w-]|\.\d)", re.ASCII)
 
 # --- What is in view ---------------------------------------------------------------------------------------
@@ -49,9 +53,11 @@ class Recall(Struct, frozen=True):
 
 def recalls(segments: Sequence[Segment]) -> tuple[Recall, ...]:
     """The reads of which some segments tell, in their order."""
-    texts = (segment.text for segment in kinds(segments, "recall"))
+    known: dict[int, str] = {}  # the text of an entry stands where a round first shows it, and never changes
     return tuple(
-        Recall(match[1], dict(read_entries(match[2]))) for text in texts for match in _RECALL.finditer(text)
+        Recall(match[1], {id: known.setdefault(id, text) for id, text in read_entries(match[2])})
+        for segment in kinds(segments, "recall")
+        for match in _RECALL.finditer(segment.text)
     )
 
 
@@ -70,11 +76,40 @@ def questions(segments: Sequence[Segment]) -> tuple[str, ...]:
 def waiting(segments: Sequence[Segment]) -> tuple[Recall, ...]:
     """Facts that the last round read for, each with the entries most like it; they are not stored yet.
 
-    They are the reads that are neither for a question nor for what was searched for.
+    They come before the reads for the questions and the one for what was searched for.
     """
-    calls = kinds(segments, "call")
-    known = {*questions(segments), *(query for call in calls for query in searched(call.text))}
-    return tuple(one for one in recalls(segments) if one.query not in known)
+    reads = recalls(segments)
+    return reads[: max(0, len(reads) - len(questions(segments)) - 1)]
+
+
+class Undone(Struct, frozen=True):
+    """What the last round asked of the bank in vain, as its action could not be read.
+
+    Attributes:
+        operations: Those that change the bank, as they were written.
+        texts: What they would have stored.
+        facts: What was read for and is not stored yet.
+    """
+
+    operations: tuple[str, ...]
+    texts: tuple[str, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """All that would be lost."""
+        return (*self.texts, *self.facts)
+
+
+def undone(segments: Sequence[Segment]) -> Undone:
+    """What is to be asked of the bank again; nothing if the last round was valid."""
+    lines = unread(segments, bank=True).splitlines()
+    reads = [match[1] for line in lines if (match := _ASKED.fullmatch(line))]
+    return Undone(
+        operations=tuple(line for line in lines if not _ASKED.fullmatch(line)),
+        texts=tuple(match[1] for line in lines if (match := _STORED.fullmatch(line))),
+        facts=tuple(reads[: max(0, len(reads) - len(questions(segments)))]),
+    )
 
 
 # --- Prompts -----------------------------------------------------------------------------------------------
@@ -83,28 +118,31 @@ def waiting(segments: Sequence[Segment]) -> tuple[Recall, ...]:
 def taking_in(instruction: str, notes: Sequence[str], context: Context) -> Prompt:
     """Asks what to make of the last search, beside the notes; the answer stands in `<mem>`."""
     asked, step = kinds(context.segments, "question"), kinds(context.segments, "call", "information")
-    told = said("system", instruction, context)
-    return composed((told, *asked, *as_memory(notes, context), *step), ("</mem>",))
+    wanted = said("system", instruction, context)
+    return composed((wanted, *asked, *as_memory(notes, context), *step), ("</mem>",))
 
 
 def deciding(instruction: str, entries: dict[int, str], fact: str, context: Context) -> Prompt:
     """Asks what to make of a fact, beside entries with their ids; the answer stands in `<mem>`."""
-    told, new = said("system", instruction, context), said("mem", written(fact), context)
+    wanted, new = said("system", instruction, context), said("mem", written(fact), context)
     like = (said("recall", Recall(fact, entries).text, context),) if entries else ()
-    return composed((told, *like, new), ("</mem>",))
+    return composed((wanted, *like, new), ("</mem>",))
 
 
-def acting(notes: Sequence[str], context: Context) -> Prompt:
-    """Asks for the round's search or answer, with the notes and without the passages."""
+def acting(notes: Sequence[str], context: Context) -> Generator[Prompt, str, str]:
+    """Ask for the round's search or answer, with the notes and without the passages.
+
+    What the answer has for the bank, which the agent alone writes and reads, is made inert.
+    """
     asked = kinds(context.segments, "system", "question")
-    rest = kinds(context.segments, "invalid", "error", "hint")
-    return composed((*asked, *as_memory(notes, context), *rest), ENDS)
+    prompt = composed((*asked, *as_memory(notes, context), *told(context.segments)), ENDS)
+    return inert((yield prompt), bank=True)
 
 
 def as_memory(notes: Sequence[str], context: Context) -> tuple[Segment, ...]:
     """Notes as one `<mem>`, line by line; () if there are none."""
-    told = "\n".join(notes).replace(BAR, "\n")
-    return (said("mem", f"<mem>\n{told}\n</mem>", context),) if told else ()
+    text = "\n".join(notes).replace(BAR, "\n")
+    return (said("mem", f"<mem>\n{text}\n</mem>", context),) if text else ()
 
 
 # --- What a model wrote ------------------------------------------------------------------------------------

@@ -1,14 +1,16 @@
-"""The ceiling: knows what to look for, and answers rightly exactly when it has all of it in view.
+"""The ceiling: knows what to look for, and answers rightly exactly when it has it in view.
 
 It is told the gold evidence and the answers, but not what the search returned: an objective is answered
 rightly if every gold passage of it was shown and is kept, in the memory that it writes or in the passages in
-view. Where no evidence is known there is nothing to keep, and it answers rightly at once.
+view, or one that says the answer. Where rounds are too few for all passages it looks for those that make most
+objectives right. Where no evidence is known there is nothing to keep, and it answers rightly at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from mempo_agents.base import Context
 from mempo_agents.scripted import Scripted
@@ -25,15 +27,19 @@ from mempo_agents.view import (
 )
 from mempo_env.errors import ConfigError
 from mempo_env.questions.set import QuestionSet
+from mempo_env.scoring import contains, is_closed, normalise, normalised_answers
 from mempo_env.types import Evidence, Question, passage_id
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the behaviour changes."""
 
 WRONG = "-"
 """The answer where evidence is missing: right for no question."""
 
 _MISSED = "missed:"
+
+Need: TypeAlias = tuple[int, Evidence]
+"""A gold passage, with the number of its objective from 0."""
 
 
 def write(context: Context, questions: QuestionSet) -> str | Exception:
@@ -46,11 +52,12 @@ def write(context: Context, questions: QuestionSet) -> str | Exception:
     wanted = [(i, evidence) for i, question in enumerate(objectives) for evidence in question.evidence]
     held = {(i, e): article for i, e in wanted if (article := _held(view, i, e))}
     missed = {(i, e) for i, e in wanted if (i, e) not in held and (i, _missed(e)) in view.notes}
+    right = [_right(i, question, held) for i, question in enumerate(objectives)]
     query = ""
-    for i, evidence in wanted:
+    for i, evidence in _order([need for need in wanted if need not in held], objectives, right, view):
         if query or view.last_round:
             break
-        if (i, evidence) not in held and (i, evidence) not in missed:
+        if (i, evidence) not in missed:
             query = _next_query(evidence, objectives[i], view.queries)
             if not query:
                 missed.add((i, evidence))
@@ -58,9 +65,36 @@ def write(context: Context, questions: QuestionSet) -> str | Exception:
     memory = write_notes(kept + [(i, _missed(e)) for i, e in wanted if (i, e) in missed])
     if query:
         return write_search(query, memory=memory)
-    right = [all((i, e) in held for e in question.evidence) for i, question in enumerate(objectives)]
     answers = [q.answers[0] if ok else WRONG for q, ok in zip(objectives, right, strict=True)]
     return write_answers(answers, memory=memory)
+
+
+def _right(objective: int, question: Question, held: Mapping[Need, Article]) -> bool:
+    """Whether all evidence of an objective is held, or a part of it that says the answer."""
+    parts = [held.get((objective, evidence)) for evidence in question.evidence]
+    return all(parts) or any(part is not None and _says(part, question) for part in parts)
+
+
+def _says(article: Article, question: Question) -> bool:
+    """Whether the answer stands in an article; of yes and no none does."""
+    text = normalise(f"{article.title} {article.text}")
+    golds = () if is_closed(question.answers) else normalised_answers(question.answers)
+    return any(contains(text, gold) for gold in golds)
+
+
+def _order(
+    needs: list[Need], objectives: Sequence[Question], right: Sequence[bool], view: View
+) -> list[Need]:
+    """What is missing, in its order; if rounds are too few, first what makes an objective right soonest."""
+    if view.rounds_left is None or len(needs) < view.rounds_left:
+        return needs
+    ways = []
+    for i, question in enumerate(objectives):
+        missing = [need for need in needs if need[0] == i]
+        telling = [e for e in missing if _says(Article(e[1].title, " ".join(e[1].sentences)), question)]
+        ways.append((right[i], telling[:1] or missing, missing))
+    ways.sort(key=lambda way: (way[0], len(way[1])))
+    return list(dict.fromkeys(need for _, *parts in ways for part in parts for need in part))
 
 
 def _held(view: View, objective: int, evidence: Evidence) -> Article | None:

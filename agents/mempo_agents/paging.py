@@ -1,12 +1,13 @@
 """A window of fixed size: a core block, a queue of steps, and an archive for what the window can't hold.
 
-MemGPT: Towards LLMs as Operating Systems (arXiv 2310.08560). Beyond 75 % of the window the model is warned
+MemGPT: Towards LLMs as Operating Systems (arXiv 2310.08560). Beyond a share of the window the model is warned
 and rewrites its core block; beyond the window the oldest steps leave it, until half of it is free.
 
-Differences: the window is counted in the environment's tokens, before the round, and holds the last step
-whatever its length; the core block takes the place of the summary of what left the queue, too; passages that
-leave the queue go into the archive by themselves, which is the paper's recall storage and its archive at
-once, and the model writes nothing there; a read of the archive is answered in the next round.
+Differences: the warning comes at 75 % of the window, for which the paper gives 70 % as an example; the window
+is counted in the environment's tokens, before the round, and holds the last step whatever its length; the
+core block takes the place of the summary of what left the queue, too; passages that leave the queue go into
+the archive by themselves, which is the paper's recall storage and its archive at once, and the model writes
+nothing there; a read of the archive is answered in the next round.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from mempo_agents.notes import (
 )
 from mempo_agents.prompts import ACT, TASK
 from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, said, without
+from mempo_agents.ruled import inert
 from mempo_agents.view import read_information, write_article
+from mempo_env.errors import ConfigError
+from mempo_env.settings import Count, check
 from mempo_env.tokens import count_words
 from mempo_env.types import Segment
 
@@ -82,22 +86,24 @@ def play(context: Context, window: int) -> Round:
         while len(steps) > 1 and tokens(window_of(now, steps, context)) > window / 2:
             leaving += passages(steps.pop(min(steps)))
         now = structs.replace(now, first=min(steps, default=core.first))
-    action = yield composed(window_of(now, steps, context), ENDS)
-    if now == Core():
-        return action
+    action = inert((yield composed(window_of(now, steps, context), ENDS)), bank=True, reads=True)
     changed = [] if now == core or core.id is None else [rewritten(core.id, now.entry)]
-    new = [now.entry] if core.id is None else []
+    new = [now.entry] if core.id is None and now != Core() else []
     return with_operations(changed, [*new, *leaving], [read(now.entry, 1)], action)
 
 
 def stored(segments: Sequence[Segment]) -> Core:
     """The core block as the last round that was valid read it back."""
-    for segment in reversed(kinds(segments, "recall")):
-        for one in recalls([segment])[:1]:  # the agent's own read comes first
-            if match := _CORE.fullmatch(one.query):
-                id = next((id for id, text in one.entries.items() if text == one.query), None)
-                return Core(id, int(match[1]), match[2].strip())
+    for segment in kinds(segments, "recall")[-1:]:
+        own = recalls([segment])[0]  # the agent's own read comes first, whatever the model reads for
+        if match := _CORE.fullmatch(own.query):
+            return Core(core_id(own), int(match[1]), match[2].strip())
     return Core()
+
+
+def core_id(own: Recall) -> int | None:
+    """The entry of the core block, from the agent's own read; None if it is not stored."""
+    return next((id for id, text in own.entries.items() if text == own.query), None)
 
 
 def queue(segments: Sequence[Segment], first: int) -> dict[int, tuple[Segment, ...]]:
@@ -112,14 +118,11 @@ def queue(segments: Sequence[Segment], first: int) -> dict[int, tuple[Segment, .
 
 def own_reads(recall: Segment) -> tuple[Segment, ...]:
     """What the model's own reads brought, which is never the core block; () if there were none."""
-    own = (one for one in recalls([recall]) if not _CORE.fullmatch(one.query))
-    text = "\n".join(Recall(one.query, archived(one.entries)).text for one in own)
+    own, *asked = recalls([recall])
+    core = core_id(own)  # lies in the same bank
+    archived = [{id: text for id, text in one.entries.items() if id != core} for one in asked]
+    text = "\n".join(Recall(one.query, found).text for one, found in zip(asked, archived, strict=True))
     return (Segment("recall", recall.round, text, count_words(text)),) if text else ()
-
-
-def archived(entries: Mapping[int, str]) -> dict[int, str]:
-    """The entries without the core block, which lies in the same bank."""
-    return {id: text for id, text in entries.items() if not _CORE.fullmatch(text)}
 
 
 def window_of(core: Core, steps: Mapping[int, Sequence[Segment]], context: Context) -> tuple[Segment, ...]:
@@ -145,7 +148,12 @@ def passages(step: Sequence[Segment]) -> list[str]:
 
 
 def paging_agent(model: Model, window: int = WINDOW) -> ModelAgent:
-    """The agent; the window has at least 1 token."""
+    """The agent; a ConfigError for a window that cannot hold more than the prompt itself."""
+    check("window of paging", window, Count)
+    if window <= (least := count_words(PROMPT)):
+        raise ConfigError(
+            f"window of paging: wanted more than the {least} tokens of its prompt, got {window}"
+        )
     name = "paging" if window == WINDOW else f"paging({window})"
     kwargs = {"context": "full", "memory": UNGATED, "system_prompt": PROMPT}
-    return ModelAgent(name=name, play=partial(play, window=window), model=model, env_kwargs=kwargs)
+    return ModelAgent(name=name, play=partial(play, window=window), model=model, env_kwargs=kwargs, version=2)

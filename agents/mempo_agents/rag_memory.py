@@ -21,6 +21,7 @@ from mempo_agents.notes import (
     recalled,
     recalls,
     taking_in,
+    undone,
     with_operations,
 )
 from mempo_agents.prompts import ACT, TASK
@@ -43,17 +44,18 @@ there is nothing to add, and write nothing else."""
 
 def play(context: Context) -> Round:
     """A call that summarises what the last search returned, if there was one, and one that acts."""
-    notes = list(recalled(recalls(context.segments)).values())
+    lost = undone(context.segments)
+    notes = [*recalled(recalls(context.segments)).values(), *lost.notes]
     new: list[str] = []
     if kinds(context.segments, "information"):
         summary = lines((yield taking_in(SUMMARISE, notes, context)))
         new = [BAR.join(summary)] if summary else []
-    action = yield acting([*notes, *new], context)
+    action = yield from acting([*notes, *new], context)
     reads = [read(question, K) for question in questions(context.segments)]
-    return with_operations([], new, reads, action)
+    return with_operations(lost.operations, new, reads, action)
 
 
 def rag_memory_agent(model: Model) -> ModelAgent:
     """The agent."""
     kwargs = {"context": "last_step", "memory": UNGATED, "system_prompt": PROMPT}
-    return ModelAgent(name="rag_memory", play=play, model=model, env_kwargs=kwargs)
+    return ModelAgent(name="rag_memory", play=play, model=model, env_kwargs=kwargs, version=2)

@@ -14,7 +14,9 @@ from functools import partial
 from mempo_agents.base import Context
 from mempo_agents.models.base import Model
 from mempo_agents.prompts import ACT, TASK
-from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, said, with_memory
+from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, said
+from mempo_agents.ruled import with_memory
+from mempo_env.settings import Count, check
 from mempo_env.types import Segment
 
 BUDGET = 1_000
@@ -35,7 +37,7 @@ def play(context: Context, budget: int) -> Round:
     """A call that acts, and one that summarises before it if the prompt is beyond the budget."""
     shown = since_summary(context.segments)
     if sum(segment.tokens for segment in shown) <= budget or not kinds(shown, "call"):
-        return (yield composed(shown, ENDS))
+        return with_memory((), (yield composed(shown, ENDS)))
     history = tuple(segment for segment in shown if segment.kind not in ("system", "hint"))
     summary = yield composed((said("system", SUMMARISE, context), *history), ("</mem>",))
     memory = remembered(summary, context)
@@ -51,7 +53,8 @@ def since_summary(segments: Sequence[Segment]) -> tuple[Segment, ...]:
 
 
 def resum_agent(model: Model, budget: int = BUDGET) -> ModelAgent:
-    """The agent; the budget is at least 1."""
+    """The agent; the budget is at least 1, else a ConfigError."""
+    check("budget of resum", budget, Count)
     name = "resum" if budget == BUDGET else f"resum({budget})"
     kwargs = {"context": "full", "memory": "inline", "system_prompt": PROMPT}
-    return ModelAgent(name=name, play=partial(play, budget=budget), model=model, env_kwargs=kwargs)
+    return ModelAgent(name=name, play=partial(play, budget=budget), model=model, env_kwargs=kwargs, version=2)

@@ -32,12 +32,15 @@ def episodes(
     room for the next at once. Episode i is played with seed + i, so it is the same for every `num_envs`.
 
     Args:
-        agent: Who plays; its own `env_kwargs` win over those given here.
+        agent: Who plays, with its own `env_kwargs` beside those given here.
         question_ids: The objectives of each episode: an id, or ids joined by "+".
         env_id: Which environment.
         env_kwargs: Its keyword arguments.
         num_envs: Episodes at a time.
         seed: Of episode 0, or one for each episode (those that an earlier run left over keep theirs).
+
+    Raises:
+        ConfigError: if a keyword is given here that the agent plays with another value of.
     """
     if not question_ids:
         return
@@ -45,7 +48,7 @@ def episodes(
     seeds = seed if isinstance(seed, Sequence) else range(seed, seed + len(question_ids))
     if len(seeds) != len(question_ids):
         raise ConfigError(f"seed: wanted one for each of {len(question_ids)} episodes, got {len(seeds)}")
-    made = gym.make_vec(env_id, num_envs=size, **{**(env_kwargs or {}), **agent.env_kwargs})
+    made = gym.make_vec(env_id, num_envs=size, **_agreed(agent, env_kwargs or {}))
     envs = made.unwrapped
     assert isinstance(envs, SearchQAVectorEnv)
     waiting = iter(range(len(question_ids)))
@@ -66,6 +69,18 @@ def episodes(
         for i, episode in _play(envs, dict(zip(order, written, strict=True)), contexts):
             idle.append(i)
             yield playing.pop(i), episode
+
+
+def _agreed(agent: Agent, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Both together, unless they disagree."""
+    for name, value in agent.env_kwargs.items():
+        given = env_kwargs.get(name, value)
+        if given is not value and given != value:
+            raise ConfigError(
+                f"{name}: the agent {agent.name!r} plays with {value!r}, got {given!r}; leave it out, or "
+                "change the env_kwargs of the agent"
+            )
+    return {**env_kwargs, **agent.env_kwargs}
 
 
 def _start(
@@ -115,7 +130,8 @@ def _play(
     actions: list[str | None] = [None] * envs.num_envs
     for i, text in written.items():
         if isinstance(text, Exception):
-            yield i, envs.abort(i, _reason(text), _told(text))[4]["episode"]
+            calls = text.calls if isinstance(text, ModelError) else ()
+            yield i, envs.abort(i, _reason(text), _told(text), calls)[4]["episode"]
         else:
             actions[i] = text
     if all(action is None for action in actions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -64,11 +65,20 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
             for i, answer in zip(prompts, self.model.generate(list(prompts.values())), strict=True):
                 if isinstance(answer, ModelError):
                     rounds[i].close()
-                    written[i] = answer
+                    failed = copy(answer)  # one error may have ended several calls
+                    failed.calls = tuple(calls[i])
+                    written[i] = failed
                 else:
-                    calls[i].append(answer)
+                    calls[i].append(counted(asked[i], answer))
                     go_on(i, answer.output)
         return [written[i] for i in range(len(rounds))]
+
+
+def counted(prompt: Prompt, call: Call) -> Call:
+    """The call with the words of its messages as prompt tokens, where nothing else tells of the prompt."""
+    if call.prompt_ids or call.prompt_tokens or call.segments:
+        return call
+    return replace(call, prompt_tokens=count_words(prompt.text))
 
 
 def completed(text: str, calls: Sequence[Call]) -> Completion:
@@ -134,8 +144,3 @@ def remembered(text: str, context: Context) -> tuple[Segment, ...]:
     """What a call wrote into `<mem>`, as the segment that the environment will make of it; () for nothing."""
     memory = inside(text, "mem")
     return (said("mem", f"<mem>\n{memory}\n</mem>", context),) if memory else ()
-
-
-def with_memory(memory: Sequence[Segment], action: str) -> str:
-    """The text of a round that stores a memory, if there is any, and acts."""
-    return "\n".join([*(segment.text for segment in memory), action])

@@ -13,6 +13,7 @@ from mempo_agents.base import Context
 from mempo_agents.models.base import Model
 from mempo_agents.prompts import TASK
 from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, inside, kinds, said, without
+from mempo_env.instructions import FORM
 
 PROMPT = f"""\
 {TASK}
@@ -20,7 +21,7 @@ You see your follow-up questions in <search>, and what was found out about each 
 enough to answer, write the next follow-up question, a simple one that an encyclopedia can answer, as
 <search> the follow-up question </search>; else write
 <answer> the answer </answer>, which ends the episode.
-Several questions are answered by numbered lines, one for each, in order."""
+{FORM}"""
 
 READ = """\
 Below are a question, follow-up questions to it in <search>, what was found out in <think>, and passages

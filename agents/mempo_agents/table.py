@@ -77,15 +77,15 @@ def make_agent(name: str, questions: QuestionSet | None = None, model: str | Mod
 
     Args:
         name: A name in `AGENTS`, or one in `SIZED` with a number; or "module:thing" for one of your own,
-            where the thing is an agent, or a class or function that makes one without arguments. The module
-            is looked for in the working folder too.
+            where the thing is an agent, or a class or function that makes one: without arguments, or from the
+            model if it has a parameter of that name. The module is looked for in the working folder too.
         questions: The questions it will be asked; only the oracle looks at them, for evidence and answers.
-        model: The model behind it, or its name (`mempo_agents.models.table.make_model`); agents without a
-            model, and those of your own, take none.
+        model: The model behind it, or its name (`mempo_agents.models.table.make_model`).
     """
-    if ":" in name:
-        return cast(Agent, own(name, "agent", ("name", "env_kwargs", "fingerprint", "act")))
     asked = make_model(model) if isinstance(model, str) else model
+    if ":" in name:
+        parts = ("name", "env_kwargs", "fingerprint", "act")
+        return cast(Agent, own(name, "agent", parts, {"model": asked}))
     sized = _SIZED.fullmatch(name)
     if sized:
         return lookup(SIZED, sized[1], "agent with a size")(asked, int(sized[2]))

@@ -127,6 +127,7 @@ def view(pieces: Iterable[Piece]) -> View:
     entries: list[tuple[int, str]] = []
     facts: list[str] = []
     reads: list[str] = []
+    texts: dict[int, str] = {}  # of entries, which a round shows once
     rounds_left = None
     for kind, text in pieces:
         if kind == "information":
@@ -145,7 +146,7 @@ def view(pieces: Iterable[Piece]) -> View:
             match = _ROUNDS.search(text)
             rounds_left = int(match[1]) if match else None
         elif kind == "recall":
-            found = read_entries(text)
+            found = [(id, texts.setdefault(id, entry)) for id, entry in read_entries(text)]
             entries.extend(found)
             notes.extend(note for _, entry in found for note in read_notes(entry))
             parts = (read_article(entry) for _, entry in found if not _NUMBERED.fullmatch(entry))

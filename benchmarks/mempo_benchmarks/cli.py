@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mempo_env.errors import ConfigError
+
 if TYPE_CHECKING:
+    from mempo_agents.models.base import Sampling
     from mempo_benchmarks.summary import Comparison
+    from mempo_env.types import StopReason
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -37,6 +44,10 @@ def run(
             "module:thing of your own."
         ),
     ] = "scripted",
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of how it samples: temperature, top_p, max_tokens or seed."),
+    ] = None,
     split: Annotated[str, typer.Option(help="train, dev or test.")] = "dev",
     episodes: Annotated[int | None, typer.Option(help="How many; by default the whole split.")] = None,
     objectives: Annotated[int, typer.Option(help="Questions in one episode, consecutive ones.")] = 1,
@@ -52,14 +63,18 @@ def run(
     corpus: Annotated[Path | None, typer.Option(help="Folder with another corpus to search.")] = None,
     retriever: Annotated[str, typer.Option(help="bm25, rank_bm25, or the address of a server.")] = "bm25",
 ) -> None:
-    """Play every agent over the first questions of a split; the same command goes on if interrupted."""
+    """Play every agent over the first questions of a split; the same command goes on if interrupted.
+
+    The exit code is 1 if all episodes of an agent failed.
+    """
     from mempo_benchmarks.run import bench as play
-    from mempo_benchmarks.run import make_plan
+    from mempo_benchmarks.run import failures, make_plan
 
     plan = make_plan(
         dataset,
         [name.strip() for name in agents.split(",") if name.strip()],
         model=model,
+        sampling=_sampling(sampling) if sampling else None,
         corpus=None if corpus is None else str(corpus),
         retriever=retriever,
         split=split,
@@ -71,8 +86,46 @@ def run(
         seed=seed,
     )
     play(plan, out, num_envs)
+    failed = failures(plan, out)
     typer.echo(f"{out}: {len(plan.arms)} agents, {len(plan.questions):,} episodes each")
+    for line in _failed(failed, len(plan.questions)):
+        typer.echo(line, err=True)
     typer.echo(f"next: mempo bench report {out}, mempo view {out}")
+    if any(reasons.total() == len(plan.questions) for reasons in failed.values()):
+        raise typer.Exit(1)
+
+
+def _failed(failed: Mapping[str, Counter[StopReason]], planned: int) -> list[str]:
+    """How many episodes of each agent failed, and whose fault that was."""
+    from mempo_env.types import NO_FAULT
+
+    lines = []
+    for agent, reasons in failed.items():
+        named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+        innocent = sum(count for reason, count in reasons.items() if reason in NO_FAULT)
+        fault = f", {innocent:,} by no fault of the agent" if innocent else ""
+        lines.append(f"failed: {agent}, {reasons.total():,} of {planned:,} episodes ({named}){fault}")
+    return lines
+
+
+def _sampling(pairs: Sequence[str]) -> Sampling:
+    """The settings given as "name=value"; a text that is no number is refused by them."""
+    from mempo_agents.models.base import Sampling
+
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name in given:
+            raise ConfigError(f"sampling: wanted NAME=VALUE, each name once, got {pair!r}")
+        given[name] = _number(text)
+    return Sampling(**given)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 @app.command()
@@ -113,4 +166,6 @@ def show(comparison: Comparison) -> None:
         console.print(lead(plan), style="bold")
     for difference in comparison.differing:
         console.print(f"differs: {difference}", style="yellow")
+    for note in comparison.notes:
+        console.print(f"note: {note}", style="yellow")
     console.print("", *tables(comparison), sep="\n")

@@ -124,7 +124,9 @@ def _begin(run: Path, plan: Plan, size: int) -> None:
 def _deciding(plan: Plan) -> dict[str, Any]:
     """By name, what must be equal for a run to be gone on with; where the data lies need not be."""
     arms = {f"agent {arm.agent}": f"{arm.fingerprint} {arm.env_kwargs or ''}".rstrip() for arm in plan.arms}
-    return {"agents": ", ".join(arm.agent for arm in plan.arms), "seed": plan.seed, **plan.common(), **arms}
+    agents = ", ".join(arm.agent for arm in plan.arms)
+    own = {"agents": agents, "sampling": plan.sampled, "seed": plan.seed}
+    return {**own, **plan.common(), **arms}
 
 
 def _whole(path: Path) -> int:

@@ -14,9 +14,11 @@ import numpy as np
 
 from mempo_benchmarks.costs import COSTS, Cost, Spent
 from mempo_benchmarks.journal import told
+from mempo_benchmarks.metrics import METRICS, Metric
+from mempo_benchmarks.pairs import WITHOUT, Pair
 from mempo_benchmarks.results import Plan, address
 from mempo_benchmarks.stats import RESAMPLES, Interval
-from mempo_benchmarks.summary import METRICS, RIGHT, ArmSummary, Comparison, Metric
+from mempo_benchmarks.summary import RIGHT, ArmSummary, Comparison
 from mempo_env.files import atomic_file
 from mempo_env.types import Failure
 from mempo_env.viewer import FAILURES, document, resource
@@ -31,6 +33,7 @@ EPISODES = "episodes.html"
 METHOD = (
     "Shares of yes and no have Wilson's interval, other means the BCa bootstrap interval over episodes "
     f"({RESAMPLES:,} resamples); differences are paired by question, and not corrected for their number. "
+    "A failed episode counts as wrong; if that was no fault of the agent it has no part in differences. "
     "Tokens are those of the tokenizer below."
 )
 
@@ -38,6 +41,7 @@ GAIN = "Memory-isolated gain: paired differences to no_memory with the same mode
 
 _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
 _COST = ("rounds", "invalid_rounds", "peak", "total", "dependency")
+_SHOWN = ("differing", "notes", "arms", "pairs", "gains", "front", "baseline")
 _DIFFERENCES = ("em", "f1", "peak", "total")
 
 
@@ -67,6 +71,8 @@ def _facts(run: str, plan: Plan) -> dict[str, str]:
         "dataset": plan.dataset,
         "corpus": plan.corpus or "the data set's own",
         "retriever": address(plan.retriever),
+        "model": plan.model,
+        "sampling": plan.sampled,
         "seed": plan.seed,
         "mempo": plan.version,
         **{f"fingerprint of {name}": mark for name, mark in marks.items()},
@@ -85,14 +91,19 @@ def tables(comparison: Comparison) -> list[Table]:
     accuracy, cost, different = ([by_key[key] for key in keys] for keys in (_ACCURACY, _COST, _DIFFERENCES))
     arms, baseline = comparison.arms, comparison.baseline
 
-    def paired(title: str, of: Callable[[ArmSummary], dict[str, Interval] | None]) -> list[Table]:
+    def paired(title: str, named: Callable[[Pair], str], pairs: Sequence[Pair | None]) -> list[Table]:
         rows = [
-            [_name(arm), *(_cell(m, found.get(m.key), "+") for m in different)]
-            for arm in arms
-            if (found := of(arm)) is not None
+            [named(pair) + _left_out(pair), *(_cell(m, pair.metrics.get(m.key), "+") for m in different)]
+            for pair in pairs
+            if pair is not None
         ]
         return [table(title, ["agent", *(metric.label for metric in different)], rows)] if rows else []
 
+    def to_its_own(pair: Pair) -> str:
+        return pair.a if pair.b == WITHOUT else f"{pair.a}\nto {pair.b}"
+
+    names = {arm.label: _name(arm) for arm in arms}
+    to_baseline = [comparison.difference(arm.label, baseline) for arm in arms]
     return [
         table(
             "Accuracy",
@@ -108,8 +119,8 @@ def tables(comparison: Comparison) -> list[Table]:
         *_spent(arms),
         _growth(arms),
         _outcomes(arms, by_key["failed"]),
-        *paired(GAIN, comparison.gain),
-        *paired(f"Paired differences to {baseline}", lambda arm: comparison.difference(arm.label, baseline)),
+        *paired(GAIN, to_its_own, comparison.gains),
+        *paired(f"Paired differences to {baseline}", lambda pair: names[pair.a], to_baseline),
     ]
 
 
@@ -193,7 +204,7 @@ def _growth(arms: Sequence[ArmSummary]) -> Table:
     for arm in arms:
         means = [point.mean for point in arm.steady]
         if means:
-            span = f"{max(means) / min(means):.2f}"
+            span = f"{max(means) / min(means):.2f}" if min(means) else "–"
             rows.append(
                 [_name(arm), f"{means[0]:,.0f}", f"{means[-1]:,.0f}", str(arm.steady[-1].round), span]
             )
@@ -226,7 +237,12 @@ def _name(arm: ArmSummary) -> str:
 
 
 def _episodes(arm: ArmSummary) -> str:
-    return f"{arm.done:,}" if arm.complete else f"{arm.done:,} of {arm.planned:,}\nincomplete"
+    done = f"{arm.done:,}" if arm.complete else f"{arm.done:,} of {arm.planned:,}\nincomplete"
+    return f"{done}\n{arm.failed:,} failed" if arm.failed else done
+
+
+def _left_out(pair: Pair) -> str:
+    return f"\n{pair.left_out:,} of {pair.episodes + pair.left_out:,} left out" if pair.left_out else ""
 
 
 def _number(metric: Metric | Cost, value: float, sign: str = "") -> str:
@@ -288,13 +304,8 @@ def report_page(comparison: Comparison, folder: Path) -> str:
             {"key": c.key, "label": c.label, "about": c.about, "money": c.money}
             for c in _known(comparison.arms)
         ],
-        "gains": [
-            {"label": arm.label, "metrics": found}
-            for arm in comparison.arms
-            if (found := comparison.gain(arm)) is not None
-        ],
         "words": words,
-        **{name: getattr(comparison, name) for name in ("differing", "arms", "pairs", "front", "baseline")},
+        **{name: getattr(comparison, name) for name in _SHOWN},
     }
     names = dict.fromkeys(Path(plan.dataset).name for _, plan in comparison.runs)
     return page(f"Memory agents on {', '.join(names)}", "", _part("report.js"), data)

@@ -57,6 +57,7 @@ class Arm(Struct, frozen=True):
         env_kwargs: What it sets in the environment.
         settings: Digest of the environment's settings with those.
         model: Name of the model behind it; "" if there is none.
+        asks: What identifies the model: its fingerprint, its server, the source of one of a user's own.
     """
 
     agent: str
@@ -64,6 +65,7 @@ class Arm(Struct, frozen=True):
     env_kwargs: dict[str, Any]
     settings: str
     model: str = ""
+    asks: str = ""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         arms: The agents, in the order in which they play.
         version: Of mempo.
         model: Name of the model behind the agents that ask one; no part of what runs must have in common.
+        sampling: How it samples, where that was said; likewise.
     """
 
     dataset: str
@@ -95,10 +98,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     arms: tuple[Arm, ...]
     version: str
     model: str = "scripted"
+    sampling: dict[str, Any] = {}
 
     def fingerprints(self, arm: Arm) -> Fingerprints:
         """What the rows of an arm are marked with."""
         return Fingerprints(self.data, self.index, self.scorer, self.code, arm.settings, arm.fingerprint)
+
+    @property
+    def sampled(self) -> str:
+        """How the model samples, in words."""
+        return ", ".join(f"{name}={value}" for name, value in self.sampling.items()) or "as by default"
 
     def common(self) -> dict[str, Any]:
         """By name, what must be equal for two runs to share a table; the prompt follows from the rest."""
@@ -122,10 +131,11 @@ class Row(Struct, frozen=True, kw_only=True):
         peak: Tokens of the longest single call.
         total: Tokens of all calls.
         dependency: Pairs of tokens that generation attended to (MEM1).
-        prompt_tokens: Prompt tokens of each round.
+        prompt_tokens: Prompt tokens of each round; last, those of a round that a failed call broke off.
         cached_tokens: Those that came from a server's prefix cache; None if no server told.
         evidence_recall: Share of the gold passages that were retrieved; None without gold evidence.
-        evidence_kept: Share of the gold facts that the last round's prompt held; None likewise.
+        evidence_kept: Share of the gold facts that the prompt of the last call, or the memory bank, held;
+            None likewise.
         stop_reason: Why the episode ended.
         failure: Of each objective; None where it was answered rightly.
         masked: Whether it failed by no fault of the agent.
@@ -183,10 +193,13 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         peak=episode.tokens.peak,
         total=episode.tokens.total,
         dependency=episode.tokens.dependency,
-        prompt_tokens=tuple(played.tokens.prompt for played in rounds),
+        prompt_tokens=(
+            *(played.tokens.prompt for played in rounds),
+            *((episode.tokens.prompt,) if episode.broken_off else ()),
+        ),
         cached_tokens=_cached(episode),
         evidence_recall=(rounds[-1].diagnostics.evidence_recall if rounds else 0.0) if gold else None,
-        evidence_kept=(rounds[-2].diagnostics.evidence_kept if rounds[1:] else 0.0) if gold else None,
+        evidence_kept=(rounds[-1].evidence_in_prompt if rounds else 0.0) if gold else None,
         stop_reason=episode.stop_reason,
         failure=episode.failure,
         masked=episode.mask_episode,
@@ -197,7 +210,8 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
 
 
 def _cached(episode: Episode) -> int | None:
-    told = [call.cached_tokens for played in episode.rounds for call in played.calls]
+    calls = (*(call for played in episode.rounds for call in played.calls), *episode.broken_off)
+    told = [call.cached_tokens for call in calls]
     known = [tokens for tokens in told if tokens is not None]
     return sum(known) if known else None
 

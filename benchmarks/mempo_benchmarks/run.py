@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import time
+from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ import msgspec
 
 from mempo_agents import make_agent
 from mempo_agents.base import Agent
-from mempo_agents.models.base import Model
-from mempo_agents.models.table import make_model
+from mempo_agents.models.base import Model, Sampling
+from mempo_agents.models.table import MODELS, ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.results import FAILED, Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.sources import code_digest, own_digest, package_digest, source
 from mempo_env import ENVIRONMENTS, __version__
+from mempo_env.arguments import memory_kind
 from mempo_env.env import SearchQAEnv
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import digest
@@ -32,27 +34,16 @@ FLOORS = ("empty", "random")
 CEILING = "oracle"
 """Always run, so that every table says what nothing and what everything is worth."""
 
-SCORER = ("mempo_env.scoring",)
-CODE = (
-    "mempo_env.arguments",
-    "mempo_env.context",
-    "mempo_env.diagnostics",
-    "mempo_env.env",
-    "mempo_env.play",
-    "mempo_env.protocol",
-    "mempo_env.rewards",
-    "mempo_env.tokens",
-    "mempo_env.vector",
-    "mempo_agents.rollout",
-)
-"""The modules whose source decides a score, and how an episode goes."""
+SCRIPTED = "scripted"
+"""The model that is asked where none is said."""
 
 
 def make_plan(
     dataset: str,
     agents: Sequence[str],
     *,
-    model: str = "scripted",
+    model: str = SCRIPTED,
+    sampling: Sampling | None = None,
     corpus: str | None = None,
     retriever: str = "bm25",
     split: str = "dev",
@@ -69,6 +60,7 @@ def make_plan(
         dataset: "synthetic", or the folder of a prepared data set.
         agents: Their names; floors and ceiling are added.
         model: Name of the model behind those that ask one.
+        sampling: How it samples; None: as it does by itself.
         corpus: A folder with another corpus.jsonl to search.
         retriever: Its name or address.
         split: "train", "dev" or "test".
@@ -80,8 +72,8 @@ def make_plan(
         seed: Of episode 0; episode i has seed + i. 0 to 2**32 - 1.
 
     Raises:
-        MempoError: if a name is unknown, data or index are not what they should be, or the retriever does
-            not answer.
+        MempoError: if a name is unknown, data or index are not what they should be, or the retriever or the
+            model does not answer.
     """
     kwargs: dict[str, Any] = {
         "dataset": dataset if dataset == "synthetic" else str(Path(dataset).resolve()),
@@ -103,20 +95,30 @@ def make_plan(
         raise ConfigError(f"seed: wanted 0 to {2**32 - 1:,}, got {seed:,}")
     env.retriever.search([env.questions[0].text], top_k)  # one that is down would fail every episode
     ids = [question.id for question in env.questions[: (episodes or most) * objectives]]
-    names, asked = dict.fromkeys((*FLOORS, *agents, CEILING)), make_model(model)
+    asked = _model(model, sampling)
+    names = dict.fromkeys((*FLOORS, *agents, CEILING))
+    playing = {name: make_agent(name, env.questions, asked) for name in names}
+    if any(getattr(agent, "model", None) is asked for agent in playing.values()):
+        ask_once(asked)
+    elif model != SCRIPTED:
+        raise ConfigError(
+            f"model: none of the agents ({', '.join(names)}) asks {model!r}; leave it out, or see to it "
+            "that what makes one of your own has a parameter `model`, which the agent keeps as its `model`"
+        )
     return Plan(
         dataset=kwargs["dataset"],
         corpus=kwargs["corpus"],
         retriever=retriever,
         data=data,
         index=index,
-        scorer=_source_digest(SCORER),
-        code=_source_digest(CODE),
+        scorer=digest(source("mempo_env.scoring").read_bytes()),
+        code=code_digest(),
         settings=settings,
         questions=tuple("+".join(ids[i : i + objectives]) for i in range(0, len(ids), objectives)),
         seed=seed,
-        arms=tuple(_arm(name, env, asked, kwargs) for name in names),
+        arms=tuple(_arm(name, agent, asked, model, kwargs) for name, agent in playing.items()),
         model=model,
+        sampling={} if sampling is None else msgspec.to_builtins(sampling),
         version=__version__,
     )
 
@@ -142,18 +144,22 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
     if num_envs < 1:
         raise ConfigError(f"num_envs: wanted at least 1, got {num_envs}")
     kwargs = _kwargs(plan)
-    env, asked = _environment(kwargs), make_model(plan.model)
+    env, asked = (
+        _environment(kwargs),
+        _model(plan.model, Sampling(**plan.sampling) if plan.sampling else None),
+    )
     with open_run(out, plan) as append:
         done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
         total = len(plan.arms) * len(plan.questions)
         with progress("bench", total, len(done), "episodes") as advance:
             for arm in plan.arms:
+                agent = make_agent(arm.agent, env.questions, asked)
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
                 last = time.monotonic()
                 for i, episode in play(
-                    make_agent(arm.agent, env.questions, asked),
+                    agent,
                     [plan.questions[index] for index in left],
-                    env_kwargs=kwargs,
+                    env_kwargs={k: v for k, v in kwargs.items() if k not in agent.env_kwargs},
                     num_envs=num_envs,
                     seed=[plan.seed + index for index in left],
                 ):
@@ -162,6 +168,15 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
                     append(row_of(plan, arm, left[i], episode, now - last))
                     last = now
                     advance(1)
+
+
+def failures(plan: Plan, out: Path) -> dict[str, Counter[StopReason]]:
+    """Of each agent that has any, the episodes that failed rather than ended, by their stop reason."""
+    found: dict[str, Counter[StopReason]] = {}
+    for row in read_rows(out, plan, Row):
+        if row.stop_reason in FAILED:
+            found.setdefault(row.agent, Counter())[row.stop_reason] += 1
+    return found
 
 
 def _environment(kwargs: dict[str, Any]) -> SearchQAEnv:
@@ -175,17 +190,40 @@ def _kwargs(plan: Plan) -> dict[str, Any]:
     return {"dataset": plan.dataset, "corpus": plan.corpus, "retriever": plan.retriever, **named}
 
 
-def _arm(name: str, env: SearchQAEnv, model: Model, kwargs: dict[str, Any]) -> Arm:
-    agent = make_agent(name, env.questions, model)
+_model = lru_cache(maxsize=1)(make_model)
+"""The last model that was made: a plan and its run load the weights once."""
+
+
+def _arm(name: str, agent: Agent, asked: Model, model: str, kwargs: dict[str, Any]) -> Arm:
+    """An arm of a plan; the model that was asked for, by that name, need not be the agent's."""
     settings = _environment({**kwargs, **agent.env_kwargs}).rules.settings
-    own = "".join(_own_source(made) for made in (agent, getattr(agent, "model", None)))
+    memory = memory_kind(agent.env_kwargs.get("memory", "inline"))[1]
+    behind = getattr(agent, "model", None)
+    named = (model,) if behind is asked and model.partition(":")[0] not in MODELS else ()
+    things = (agent, behind, memory, getattr(agent, "play", None), getattr(agent, "write", None))
+    sources = f"{package_digest('mempo_agents')} {own_digest((name, *named), things)}".rstrip()
     return Arm(
         agent=name,
-        fingerprint=f"{agent.fingerprint} {_package_digest('mempo_agents')}{own}",
-        env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs)),
+        fingerprint=f"{agent.fingerprint} {sources}",
+        env_kwargs=msgspec.to_builtins(dict(agent.env_kwargs), enc_hook=_class_name),
         settings=_settings_digest(settings),
-        model=getattr(getattr(agent, "model", None), "name", ""),
+        model=getattr(behind, "name", ""),
+        asks="" if behind is None else _identity(behind, named),
     )
+
+
+def _identity(model: Model, named: Sequence[str]) -> str:
+    """What tells a model from others of its name: also where it is served, for who knows what is there."""
+    told = getattr(model, "fingerprint", ""), address(getattr(model, "url", ""))
+    parts = (*told, own_digest(named, (model,)))
+    return " ".join(filter(None, parts))
+
+
+def _class_name(value: Any) -> str:
+    """A class, as a memory of one's own is, by its "module:Class"; a ConfigError for what has no name."""
+    if isinstance(value, type):
+        return f"{value.__module__}:{value.__qualname__}"
+    raise ConfigError(f"env_kwargs: wanted plain settings, a BankConfig or a class, got {value!r}")
 
 
 def _check_sources(plan: Plan, arm: Arm, episode: Episode, env: SearchQAEnv) -> None:
@@ -213,29 +251,3 @@ def _index(fingerprint: str, retriever: str) -> str:
 
 def _settings_digest(settings: dict[str, Any]) -> str:
     return digest(msgspec.json.encode(settings, order="sorted"))
-
-
-def _source_digest(modules: Sequence[str]) -> str:
-    """Of the source files of modules, by their bytes."""
-    return digest(*(_source(module).read_bytes() for module in modules))
-
-
-def _package_digest(package: str) -> str:
-    """Of all source files of a package: a changed agent is another one, whatever it calls itself."""
-    folder = _source(package).parent
-    return digest(*(path.read_bytes() for path in sorted(folder.rglob("*.py"))))
-
-
-def _own_source(made: Agent | Model | None) -> str:
-    """Of the file that an agent or model from elsewhere comes from; nothing for ours, and without a file."""
-    try:
-        path = Path(inspect.getfile(type(made)))
-    except (OSError, TypeError):
-        return ""
-    return "" if path.is_relative_to(_source("mempo_agents").parent) else f" {digest(path.read_bytes())}"
-
-
-def _source(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin)

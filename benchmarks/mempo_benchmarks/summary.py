@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +11,16 @@ import numpy as np
 from msgspec import Struct
 
 from mempo_benchmarks.costs import Price, Spent, check_prices, spending
+from mempo_benchmarks.metrics import METRICS
+from mempo_benchmarks.pairs import Pair, between, memory_gains, paired
 from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
-from mempo_benchmarks.stats import Interval, mean_intervals, minus, paired_differences, pareto_front, wilson
+from mempo_benchmarks.stats import Interval, mean_intervals, pareto_front, wilson
 from mempo_env.errors import ResultsError, lookup
 from mempo_env.types import Failure
 
 RIGHT = "right"
 """What stands in place of a failure reason for an objective that was answered rightly."""
-
-WITHOUT = "no_memory"
-"""The agent that the gain of a memory is measured against."""
-
-_FOUND = "Evidence recall: the share of the gold passages that searches brought up."
-_KEPT = "The share of the gold facts that the prompt of the last round still held."
-_DEPENDENCY = "Pairs of tokens that generation attended to (MEM1): the sum of (2 prompt + output) output / 2."
-_INVALID = "Rounds of an episode whose action could not be read."
-_FAILED = "Episodes ended by an error of agent, model or retriever, or a timeout; they count as wrong."
-
-
-class Metric(Struct, frozen=True):
-    """A figure of an episode, averaged over all of them.
-
-    Attributes:
-        key: Its name in data.
-        label: Its name in tables.
-        about: What it is, in a sentence.
-        of: From a row to its value; None where it is undefined.
-        share: Whether it lies in [0, 1].
-    """
-
-    key: str
-    label: str
-    about: str
-    of: Callable[[Row], float | None]
-    share: bool = False
-
-
-METRICS = (
-    Metric("em", "EM", "Exact match, the mean over an episode's questions.", lambda r: r.em, True),
-    Metric("f1", "F1", "Overlap of words, the mean over an episode's questions.", lambda r: r.f1, True),
-    Metric("em_relaxed", "EM relaxed", "EM with dashes and accents folded.", lambda r: r.em_relaxed, True),
-    Metric("evidence_recall", "evidence found", _FOUND, lambda r: r.evidence_recall, True),
-    Metric("evidence_kept", "evidence kept", _KEPT, lambda r: r.evidence_kept, True),
-    Metric("rounds", "rounds", "Rounds of an episode.", lambda r: r.rounds),
-    Metric("peak", "peak tokens", "The longest single call, prompt and output.", lambda r: r.peak),
-    Metric("total", "total tokens", "Prompts and outputs of all calls.", lambda r: r.total),
-    Metric("dependency", "dependency", _DEPENDENCY, lambda r: r.dependency),
-    Metric("invalid_rounds", "invalid rounds", _INVALID, lambda r: r.invalid_rounds),
-    Metric("failed", "failed", _FAILED, lambda r: float(r.stop_reason in FAILED), True),
-)
 
 
 class Point(Struct, frozen=True):
@@ -84,7 +44,9 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         role: "floor", "ceiling" or "".
         done: Episodes that have a result.
         planned: Episodes that should have.
-        masked: Episodes that failed by no fault of the agent; they are among the failed ones.
+        asks: What identifies the model behind it.
+        failed: Episodes that failed rather than ended.
+        masked: Those of them that failed by no fault of the agent.
         env_kwargs: What it sets in the environment.
         metrics: By key; None where nothing is known. Over all episodes that have a result.
         outcomes: "right" or the failure reason: share of the objectives; empty without results.
@@ -100,6 +62,8 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     role: str
     done: int
     planned: int
+    asks: str
+    failed: int
     masked: int
     env_kwargs: dict[str, Any]
     metrics: dict[str, Interval | None]
@@ -112,6 +76,11 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     def complete(self) -> bool:
         """Whether every planned episode has a result."""
         return self.done == self.planned
+
+    @property
+    def compares(self) -> bool:
+        """Whether it takes part in differences and front: all episodes are there, and most of them ended."""
+        return self.complete and 2 * self.failed <= self.done
 
     @property
     def steady(self) -> tuple[Point, ...]:
@@ -135,14 +104,6 @@ class Several(Struct, frozen=True, kw_only=True):
     answered: tuple[float, ...]
 
 
-class Pair(Struct, frozen=True):
-    """Paired differences a - b of two complete arms over the same questions, by metric."""
-
-    a: str
-    b: str
-    metrics: dict[str, Interval]
-
-
 class Comparison(Struct, frozen=True, kw_only=True):
     """All numbers of a report.
 
@@ -150,36 +111,26 @@ class Comparison(Struct, frozen=True, kw_only=True):
         runs: Folder and plan of each run.
         differing: What differs between the runs, "name first / other" for each.
         arms: In the order of the plans.
-        pairs: Of complete arms over the same questions, each pair once.
+        notes: What a reader must know: arms that take no part in differences, gains that are not known.
+        pairs: Of arms over the same questions, each pair once.
+        gains: The memory-isolated gain: of arms to `no_memory` with the same model, settings and questions,
+            so that what a strong reader does without a memory is taken off (MemGym, 2605.20833).
         front: Labels of the arms that no other beats in EM and peak tokens, without the ceiling.
         baseline: Label of the arm that differences are shown against.
     """
 
     runs: tuple[tuple[str, Plan], ...]
     differing: tuple[str, ...]
+    notes: tuple[str, ...]
     arms: tuple[ArmSummary, ...]
     pairs: tuple[Pair, ...]
+    gains: tuple[Pair, ...]
     front: tuple[str, ...]
     baseline: str
 
-    def gain(self, arm: ArmSummary) -> dict[str, Interval] | None:
-        """The memory-isolated gain of an arm: its paired differences to `no_memory` with the same model.
-
-        What a strong reader does without a memory is taken off (MemGym, 2605.20833). None for `no_memory`
-        itself, for agents without a model, and where there is nothing to pair with.
-        """
-        same = [a.label for a in self.arms if (a.agent, a.model) == (WITHOUT, arm.model)]
-        known = arm.model and arm.agent != WITHOUT and len(same) == 1
-        return self.difference(arm.label, same[0]) if known else None
-
-    def difference(self, a: str, b: str) -> dict[str, Interval] | None:
-        """Of arm a to arm b, by metric; None where they can't be paired."""
-        for pair in self.pairs:
-            if (pair.a, pair.b) == (a, b):
-                return pair.metrics
-            if (pair.a, pair.b) == (b, a):
-                return {key: minus(interval) for key, interval in pair.metrics.items()}
-        return None
+    def difference(self, a: str, b: str) -> Pair | None:
+        """Of arm a to arm b; None where they can't be paired."""
+        return between(self.pairs, a, b)
 
 
 def compare(
@@ -224,11 +175,15 @@ def compare(
     chosen = lookup(
         {arm.agent: arm.label for arm in reversed(arms)} | {a: a for a in rows}, baseline, "baseline"
     )
+    pairs = paired({arm.label: rows[arm.label] for arm in arms if arm.compares})
+    gains, unknown = memory_gains(arms, plans, pairs)
     return Comparison(
         runs=tuple(plans.items()),
         differing=tuple(differing),
+        notes=(*_apart(arms), *unknown),
         arms=tuple(arms),
-        pairs=tuple(_pairs([arm for arm in arms if arm.complete], rows)),
+        pairs=tuple(pairs),
+        gains=tuple(gains),
         front=tuple(_front(arms)),
         baseline=chosen,
     )
@@ -257,6 +212,8 @@ def _summary(
         role="floor" if arm.agent in FLOORS else "ceiling" if arm.agent == CEILING else "",
         done=len(rows),
         planned=len(plan.questions),
+        asks=arm.asks,
+        failed=sum(row.stop_reason in FAILED for row in rows),
         masked=sum(row.masked for row in rows),
         env_kwargs=arm.env_kwargs,
         metrics=_intervals(rows),
@@ -265,6 +222,17 @@ def _summary(
         spent=spending(rows, price),
         several=_several(rows),
     )
+
+
+def _apart(arms: Sequence[ArmSummary]) -> list[str]:
+    """Of each arm that takes no part in differences and front, why."""
+    told = []
+    for arm in arms:
+        if not arm.complete:
+            told.append(f"{arm.label} is incomplete: {arm.done:,} of {arm.planned:,} episodes")
+        elif not arm.compares:
+            told.append(f"{arm.label} did not play: {arm.failed:,} of {arm.done:,} episodes failed")
+    return [f"{line}; it has no part in differences and front" for line in told]
 
 
 def _several(rows: Sequence[Row]) -> Several | None:
@@ -307,29 +275,11 @@ def _prompts(rows: Sequence[Row]) -> list[Point]:
     return points
 
 
-def _pairs(arms: Sequence[ArmSummary], rows: dict[str, list[Row]]) -> list[Pair]:
-    """Pairs of arms that answered the same questions, over the metrics that are defined for all of them."""
-    pairs = []
-    for i, a in enumerate(arms):
-        for b in arms[i + 1 :]:
-            if [row.question_id for row in rows[a.label]] != [row.question_id for row in rows[b.label]]:
-                continue
-            defined = [
-                m for m in METRICS if all(m.of(row) is not None for arm in (a, b) for row in rows[arm.label])
-            ]
-            values = [
-                {r.question_id: [m.of(r) or 0.0 for m in defined] for r in rows[x.label]} for x in (a, b)
-            ]
-            found = paired_differences(values[0], values[1])
-            pairs.append(Pair(a.label, b.label, dict(zip([m.key for m in defined], found, strict=True))))
-    return pairs
-
-
 def _front(arms: Sequence[ArmSummary]) -> list[str]:
     able = [
         (arm.label, peak.value, em.value)
         for arm in arms
-        if arm.complete
+        if arm.compares
         and arm.role != "ceiling"
         and (peak := arm.metrics["peak"])
         and (em := arm.metrics["em"])

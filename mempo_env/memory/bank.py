@@ -7,9 +7,8 @@ A bank belongs to one episode: the environment makes it, and no keyword takes on
 from __future__ import annotations
 
 import heapq
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -19,9 +18,11 @@ from msgspec.structs import replace
 
 from mempo_env.errors import ConfigError, StateError
 from mempo_env.imported import imported
-from mempo_env.memory.operations import Fault
-from mempo_env.memory.similarity import Space, check_capacity, embedder
-from mempo_env.protocol import render_recall, render_status
+from mempo_env.memory.base import called
+from mempo_env.memory.joining import join
+from mempo_env.memory.operations import Fault, refusal
+from mempo_env.memory.rendering import render_recall, render_status
+from mempo_env.memory.similarity import Space, Vectors, check_capacity, embedder
 from mempo_env.settings import MOST, Count, Settings, Share, Whole
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Answer, BankRecord, Entry, EntryState, Operation, Search
@@ -35,8 +36,6 @@ _EVICTIONS: dict[Eviction, Callable[[Entry], tuple[int, ...]]] = {
 }
 ROUNDING = 1e-6
 """Of a cosine of float32 vectors: that of a text with itself may be a little below 1."""
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class BankConfig(Settings, frozen=True):
@@ -111,7 +110,8 @@ class Bank:
         self._count, self._episode_id = count, episode_id
         self._space = Space(embedder(config.embed)) if space is None else space
         self._novel = _named(config.novelty, "novelty")
-        self._summarise = _named(config.summarise, "summarise")
+        summarise = _named(config.summarise, "summarise")
+        self._join = partial(join, limit=config.merge_tokens, count=count, summarise=summarise)
         self._goes_first: list[tuple[tuple[int, ...], int]] = []  # heap; what has changed since is skipped
 
     def __len__(self) -> int:
@@ -133,9 +133,11 @@ class Bank:
     def update(self, action: Search | Answer, round: int) -> str | Fault:
         """Do the operations of a round in order, and return what the agent is shown of them.
 
+        An entry's text is shown once, so that many reads show no more than the bank holds.
         A fault (an id that is not there, too large a k) leaves the bank half done: work on a copy.
         """
-        shown: list[str] = []
+        told: list[str] = []
+        shown: set[int] = set()
         for operation in action.operations:
             fault = self.fault(operation)
             if fault is not None:
@@ -145,21 +147,26 @@ class Bank:
                     self.write(operation.text, round)
                     record = self.log[-1]
                     if not record.accepted:
-                        shown.append(f"Not written ({record.why}): entry [{record.ids[0]}] says it already.")
+                        told.append(refusal(record))
                 case "read":
                     found = self.read(operation.text, round, operation.k)
-                    shown.append(render_recall(operation.text, found))
+                    told.append(render_recall(operation.text, found, shown))
+                    shown.update(entry.id for entry in found)
                 case "merge":
                     self.merge(operation.ids, round, operation.text)
                 case "discard":
                     for id in operation.ids:
                         self.discard(id, round)
-        return "\n".join(shown)
+        return "\n".join(told)
 
     def fault(self, operation: Operation) -> Fault | None:
         """Why an operation cannot be done now; None if it can."""
-        if operation.k is not None and operation.k > self.config.max_k:
-            return Fault("k_too_large", f"k is at most {self.config.max_k}, got {operation.k}")
+        if operation.k is not None and not 1 <= operation.k <= self.config.max_k:
+            return Fault("k_too_large", f"k is from 1 to {self.config.max_k}, got {operation.k}")
+        if len(set(operation.ids)) < len(operation.ids):
+            return Fault("bad_parameter", "an entry is named twice")
+        if operation.kind == "merge" and len(operation.ids) + bool(operation.text) < 2:
+            return Fault("bad_parameter", "a merge needs two entries or more, or one and its new text")
         for id in operation.ids:
             if not 1 <= id <= len(self.entries):
                 return Fault("unknown_id", f"there is no entry [{id}]")
@@ -168,6 +175,10 @@ class Bank:
                 where = "" if entry.merged_into is None else f" into [{entry.merged_into}]"
                 return Fault("unknown_id", f"entry [{id}] is not there any more: it was {entry.state}{where}")
         return None
+
+    def _check(self, operation: Operation) -> None:
+        if (fault := self.fault(operation)) is not None:
+            raise ConfigError(f"memory bank: {fault.detail}")
 
     # --- Operations -------------------------------------------------------------------------------------
 
@@ -185,14 +196,20 @@ class Bank:
             if self._novel is not None and not self._novel(text, self.entries[id - 1].text, similarity):
                 self._note(round, "write", (id,), accepted=False, why="not_novel", tokens=self._count(text))
                 return None
+        entry, vector = self._new(text, round)
         if len(self) >= self.config.capacity:
             self._evict(round)
-        entry = self._add(text, round)
+        self._add(entry, vector)
         self._note(round, "write", (entry.id,), tokens=entry.tokens)
         return entry.id
 
     def read(self, query: str, round: int, k: int | None = None) -> list[Entry]:
-        """The k entries to a query by similarity, then maximal marginal relevance; marks them as used."""
+        """The k entries to a query by similarity, then maximal marginal relevance; marks them as used.
+
+        Raises:
+            ConfigError: if k is not from 1 to `max_k`.
+        """
+        self._check(Operation(kind="read", text=query, k=k))
         k = self.config.k if k is None else k
         pool = self._space.nearest(query, self.config.pool)
         ids = [pool[i][0] for i in self._diverse(pool, min(k, len(pool)))]
@@ -226,18 +243,25 @@ class Bank:
         return chosen
 
     def merge(self, ids: Sequence[int], round: int, text: str = "") -> int:
-        """Replace active entries by one with the text, by default theirs joined; the new entry's id."""
+        """Replace active entries by one with the text, by default theirs joined; the new entry's id.
+
+        Raises:
+            ConfigError: if an entry is not there or named twice, or there is nothing to merge.
+        """
+        self._check(Operation(kind="merge", text=text, ids=tuple(ids)))
         joined = text or self._join([self.entries[id - 1].text for id in ids])
         return self._replace(ids, joined, round, "merge")
 
     def discard(self, id: int, round: int) -> None:
-        """Take an active entry out of use."""
+        """Take an active entry out of use; a ConfigError if it is not there."""
+        self._check(Operation(kind="discard", ids=(id,)))
         self._retire(id, "discarded")
         self._note(round, "discard", (id,), tokens=self.entries[id - 1].tokens)
 
     # --- How they are done ------------------------------------------------------------------------------
 
-    def _add(self, text: str, round: int) -> Entry:
+    def _new(self, text: str, round: int) -> tuple[Entry, Vectors]:
+        """The next entry and its vector; nothing is changed yet, for what is the user's may fail here."""
         entry = Entry(
             id=len(self.entries) + 1,
             text=text,
@@ -246,11 +270,13 @@ class Bank:
             last_access_round=round,
             episode_id=self._episode_id,
         )
+        return entry, self._space.vector(text)
+
+    def _add(self, entry: Entry, vector: Vectors) -> None:
         self.entries.append(entry)
-        self._space.add(entry.id, text)
+        self._space.add(entry.id, vector)
         self.tokens += entry.tokens
         heapq.heappush(self._goes_first, (self._order(entry), entry.id))
-        return entry
 
     def _put(self, entry: Entry) -> None:
         """Store a changed active entry."""
@@ -265,10 +291,11 @@ class Bank:
 
     def _replace(self, ids: Sequence[int], text: str, round: int, kind: Any, why: Any = "") -> int:
         """Let one new entry stand for several, with the uses that they had."""
+        entry, vector = self._new(text, round)
         old = [self.entries[id - 1] for id in ids]
         for id in ids:
-            self._retire(id, "merged", into=len(self.entries) + 1)
-        entry = self._add(text, round)
+            self._retire(id, "merged", into=entry.id)
+        self._add(entry, vector)
         used = sum(entry.access_count for entry in old)
         if used:
             self._put(replace(entry, access_count=used))
@@ -286,18 +313,6 @@ class Bank:
 
     def _order(self, entry: Entry) -> tuple[int, ...]:
         return _EVICTIONS[self.config.eviction](entry)
-
-    def _join(self, texts: Sequence[str]) -> str:
-        joined = ""
-        for text in texts:  # what says nothing new is not said again
-            if text not in joined:
-                joined = f"{joined} {text}".lstrip()
-        limit = self.config.merge_tokens
-        if self._count(joined) <= limit:
-            return joined
-        if self._summarise is not None:
-            return str(self._summarise(joined, limit))
-        return trim(joined, limit, self._count)
 
     def _note(
         self,
@@ -355,13 +370,15 @@ class Bank:
             return bank
         bank.entries = msgspec.convert(state["entries"], list[Entry])
         bank.log = msgspec.convert(state["log"], list[BankRecord])
-        for entry in bank.entries:
+        for number, entry in enumerate(bank.entries, 1):
+            if entry.id != number:
+                raise StateError(f"memory bank: wanted entry [{number}], got one with the id {entry.id}")
             if entry.episode_id != episode_id:
                 raise StateError(
                     f"memory bank: wanted entries of episode {episode_id!r}, got one of {entry.episode_id!r}"
                 )
             if entry.state == "active":
-                bank._space.add(entry.id, entry.text)
+                bank._space.add(entry.id, bank._space.vector(entry.text))
                 bank.tokens += entry.tokens
                 heapq.heappush(bank._goes_first, (bank._order(entry), entry.id))
         return bank
@@ -371,23 +388,5 @@ class Bank:
         self._space.expect(list(texts))
 
 
-def trim(text: str, limit: int, count: TokenCounter) -> str:
-    """The last sentences of a text that fit into the limit, none of them twice; at least the last, cut."""
-    sentences = list(dict.fromkeys(reversed(_SENTENCE_END.split(text.strip()))))
-    kept: list[str] = []
-    left: float = limit
-    for sentence in sentences:
-        left -= count(sentence)
-        if left < 0:
-            break
-        kept.append(sentence)
-    if kept:
-        return " ".join(reversed(kept))
-    words = sentences[0].split()
-    while len(words) > 1 and count(" ".join(words)) > limit:
-        words = words[: max(1, math.floor(len(words) * limit / count(" ".join(words))))]
-    return " ".join(words)
-
-
 def _named(name: str | None, what: str) -> Any:
-    return None if name is None else imported(name, what)
+    return None if name is None else partial(called, f"memory bank: {what} {name!r}", imported(name, what))

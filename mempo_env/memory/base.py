@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import inspect
 import json
+import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from copy import copy
+from functools import lru_cache
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, MemoryFault
 from mempo_env.memory.operations import Fault
 from mempo_env.tokens import TokenCounter
 from mempo_env.types import Answer, BankRecord, Search, storable
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def called(name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a function of the user's returns; if it raises, a MemoryFault that names it and the line."""
+    try:
+        return function(*args, **kwargs)
+    except MemoryError:
+        raise
+    except Exception as error:
+        told = "".join(traceback.format_exception_only(error)).strip()
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise MemoryFault(f"{name} raised {told} ({frame.filename}:{frame.lineno})") from error
+
 
 class Memory(Protocol):
-    """A memory of your own: `gym.make(..., memory=MyMemory)`, with a class that has these three methods.
+    """A memory of your own: `gym.make(..., memory=MyMemory)`, where the class has these methods.
 
-    The environment makes one for each episode, `MyMemory()`, and copies it by `MyMemory(state=m.state())`:
-    two episodes cannot share one.
+    The environment makes one for each episode, `MyMemory()`, and for each write another one by
+    `MyMemory(state=m.state())`: two episodes cannot share one, and what one does not tell in `state`, or does
+    not take up in `__init__(self, state=None)`, is gone. So a class is tried with one write when the first
+    environment is made with it, and refused if what it tells then is not what one made from that tells.
+    One that raises in a round ends that episode alone, with the stop reason "memory_error", which is not the
+    policy's fault (`mask_episode`).
     """
 
     def write(self, text: str, round: int) -> None:
@@ -44,7 +66,8 @@ class Store(Protocol):
     def update(self, action: Search | Answer, round: int) -> str | Fault:
         """Do what the action asks of it; what the agent is told of that, or why it cannot be done.
 
-        After a fault the store may be half changed: work on a copy.
+        After a fault the store may be half changed: work on a copy. A MemoryFault where code of the user's,
+        which may run here and nowhere else, failed.
         """
         ...
 
@@ -78,31 +101,43 @@ MakeStore = Callable[[str, Any], Store]
 
 
 class Own:
-    """A user's memory, as the environment keeps it."""
+    """A user's memory, as the environment keeps it: at rest, as what it shows and what its state is.
+
+    Code of the user's runs where one is made, and in `update`, and nowhere else.
+
+    Raises:
+        MemoryFault: if it cannot be made, shown or kept.
+    """
 
     def __init__(self, make: Callable[..., Memory], count: TokenCounter, state: Any = None) -> None:
         self._make, self._count = make, count
-        self._memory = make() if state is None else make(state=state)
+        self._rest(self._made(state))
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of what it shows."""
-        return self._count(self.show())
+    def _made(self, state: Any) -> Memory:
+        given = {} if state is None else {"state": state}
+        return called(f"memory: {self._make.__name__}()", self._make, **given)
+
+    def _rest(self, memory: Memory) -> None:
+        """Read off it all that is kept of it."""
+        name = f"memory: {self._make.__name__}"
+        shown = called(f"{name}.show()", memory.show)
+        if not isinstance(shown, str):
+            raise MemoryFault(f"memory: wanted a text from show(), got {type(shown).__name__}")
+        self._state = _as_json(called(f"{name}.state()", memory.state))
+        self._shown = storable(shown)
+        self.tokens = self._count(self._shown)
 
     def update(self, action: Search | Answer, round: int) -> str:
         """Hand over what was written, if anything was."""
         if action.memory is not None:
-            self._memory.write(action.memory, round)
-            self.show()
-            self.state()  # what cannot be shown or kept is found before the round counts
+            memory = self._made(self.state())
+            called(f"memory: {self._make.__name__}.write()", memory.write, action.memory, round)
+            self._rest(memory)
         return ""
 
     def show(self) -> str:
         """Its own words."""
-        shown = self._memory.show()
-        if not isinstance(shown, str):
-            raise ConfigError(f"memory: wanted a text from show(), got {type(shown).__name__}")
-        return storable(shown)
+        return self._shown
 
     text = show
 
@@ -116,18 +151,22 @@ class Own:
 
     def state(self) -> Any:
         """Its state, sent through JSON, so that nothing is shared."""
-        state = self._memory.state()
-        try:
-            text = json.dumps(state, allow_nan=False, ensure_ascii=False)
-            text.encode()
-            _check_keys(state)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"memory: wanted plain JSON data from state(): {error}") from None
-        return json.loads(text)
+        return json.loads(self._state)
 
     def copy(self) -> Own:
-        """Another one, made from its state."""
-        return Own(self._make, self._count, self.state())
+        """Another one in the same state."""
+        return copy(self)
+
+
+def _as_json(state: Any) -> str:
+    """A state as JSON text, which is read back as what it was."""
+    try:
+        text = json.dumps(state, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        _check_keys(state)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MemoryFault(f"memory: wanted plain JSON data from state(): {error}") from None
+    return text
 
 
 def _check_keys(value: Any) -> None:
@@ -148,8 +187,9 @@ def check_own(make: Any) -> Callable[..., Memory]:
     if not isinstance(make, type) or missing:
         lacks = f" without {missing[0]}()" if missing and isinstance(make, type) else ""
         raise ConfigError(
-            "memory: wanted 'inline', 'bank', 'none', a BankConfig, or a class with write(), show() and "
-            f"state() (the class, not an object: each episode has its own), got {make!r}{lacks}"
+            "memory: wanted 'inline', 'bank', 'none', a BankConfig, or a class (or 'module:Class') with "
+            "write(), show() and state() (the class, not an object: each episode has its own), got "
+            f"{make!r}{lacks}"
         )
     name = make.__name__
     try:
@@ -159,4 +199,25 @@ def check_own(make: Any) -> Callable[..., Memory]:
         raise ConfigError(
             f"memory: wanted a class that is made by {name}() and by {name}(state=...): {error}"
         ) from None
+    told, kept = _restored(make)
+    if json.loads(told) != json.loads(kept):
+        raise ConfigError(
+            f"memory: wanted a class whose {name}(state=...) takes up what state() told: that was {told} "
+            f"after a write, and {kept} in one made from it; else each write and each fork begins anew"
+        )
     return make
+
+
+@lru_cache(maxsize=64)
+def _restored(make: Callable[..., Memory]) -> tuple[str, str]:
+    """The state of a memory after a write, and that of one made from it, as JSON text.
+
+    No state where the class fails on the way: that is told by the episode in which it happens.
+    """
+    try:
+        memory = make()
+        memory.write("a note", 1)
+        told = _as_json(memory.state())
+        return told, _as_json(make(state=json.loads(told)).state())
+    except Exception:
+        return "null", "null"

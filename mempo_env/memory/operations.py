@@ -1,11 +1,11 @@
-"""What a policy asks of a memory bank, read from its tags."""
+"""What a policy asks of a memory bank, read from its tags, and what it is told where that is refused."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from mempo_env.types import Operation, OperationKind
+from mempo_env.types import BankRecord, Operation, OperationKind
 
 TAGS: dict[str, OperationKind] = {
     "memory_write": "write",
@@ -25,6 +25,16 @@ class Fault(NamedTuple):
 
     reason: str
     detail: str
+
+
+_BESIDE = {"duplicate": "too similar to", "not_novel": "judged to be no news beside"}
+
+
+def refusal(record: BankRecord) -> str:
+    """The line for the agent where a gate refused a write, and how to write it nevertheless."""
+    id = record.ids[0]
+    told = f"Not written ({record.why}): {_BESIDE[record.why]} entry [{id}]."
+    return f"{told} If it says more, merge [{id}] with a text that says both."
 
 
 def read_operation(tag: str, parameters: str, text: str) -> Operation | Fault:

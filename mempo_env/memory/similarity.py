@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mempo_env.errors import ConfigError, MissingExtra, lookup
+from mempo_env.errors import MemoryFault, MissingExtra, lookup
 from mempo_env.imported import imported
+from mempo_env.memory.base import called
 from mempo_env.scoring import fold
 
 Vectors: TypeAlias = NDArray[np.float32]
@@ -82,19 +83,18 @@ def embedder(name: str) -> Embed:
     if name.startswith("sentence-transformers/"):
         return _sentence_transformers(name.removeprefix("sentence-transformers/"))
     if ":" in name:
-        found: Embed = imported(name, "embedder")
-        return found
+        return partial(called, f"embedder {name!r}", imported(name, "embedder"))
     return lookup(EMBEDDERS, name, "embedder")
 
 
 def unit_rows(vectors: Any, n: int) -> Vectors:
-    """Rows scaled to length 1; a ConfigError if an embedder did not return n finite ones that are not 0."""
+    """Rows scaled to length 1; a MemoryFault if an embedder did not return n finite ones that are not 0."""
     rows = np.asarray(vectors, np.float32)
     if rows.ndim != 2 or len(rows) != n:
-        raise ConfigError(f"embedder: wanted an array ({n}, D) for {n} texts, got shape {rows.shape}")
+        raise MemoryFault(f"embedder: wanted an array ({n}, D) for {n} texts, got shape {rows.shape}")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not lengths.all():
-        raise ConfigError("embedder: wanted finite vectors that are not 0, got one that says nothing")
+        raise MemoryFault("embedder: wanted finite vectors that are not 0, got one that says nothing")
     scaled: Vectors = rows / lengths
     return scaled
 
@@ -147,9 +147,8 @@ class Space:
         vector: Vectors = rows[0]
         return vector
 
-    def add(self, id: int, text: str) -> None:
-        """Put a text in under a number that is not in use."""
-        vector = self.vector(text)
+    def add(self, id: int, vector: Vectors) -> None:
+        """Put the `vector` of a text in under a number that is not in use."""
         if not self._free:
             self._grow(len(vector))
         slot = self._free.pop()

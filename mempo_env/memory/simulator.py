@@ -22,7 +22,7 @@ AT_ONCE = 256
 """Operations whose texts are compared with the bank in one product."""
 
 TOO_MANY_MERGES = 0.3
-"""Share of writes that merge, or are refused as duplicates, above which a threshold is held too low."""
+"""Share of writes that merge, or are refused as duplicates, above which practice doubts the threshold."""
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -34,12 +34,14 @@ class Replayed(Struct, frozen=True, kw_only=True):
         recall: Share of the phrases that reads needed which they brought back, in [0, 1]; None: none needed.
         held: Share of these that the bank held at that time, found by the read or not; None likewise.
         hits: Share of the reads with needs that brought back at least one of them; None likewise.
-        stale: Share of the entries brought back, by reads with needs, that held none of them.
+        stale: Share of the reads for what had changed that brought back a value of before; None: nothing had.
+        reading: Tokens that a read brought back, on average; None: no reads.
         merges: Share of the writes that became part of another entry, or were refused as its duplicate.
         evictions: Entries that had to go.
         entries: Active entries after a round, on average.
         tokens: Tokens in active entries after a round, on average.
-        lost: Merges and discards of entries that were gone already, so that nothing was done.
+        lost: Merges and discards that meant an entry of which nothing stands any more: it was evicted,
+            discarded, or refused when it was written. What was merged stands for each of its parts.
         seconds: Time that the replay took.
     """
 
@@ -49,6 +51,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     held: float | None
     hits: float | None
     stale: float | None
+    reading: float | None
     merges: float
     evictions: int
     entries: float
@@ -109,7 +112,8 @@ def replay(
         recall=_share(run.found, run.needed),
         held=_share(run.in_bank, run.needed),
         hits=_share(run.hit, run.asked),
-        stale=_share(run.useless, run.brought),
+        stale=_share(run.misled, run.changed),
+        reading=_share(run.shown, run.reads),
         merges=merged / writes if writes else 0.0,
         evictions=sum(r.kind == "evict" for r in run.bank.log),
         entries=run.entries / rounds,
@@ -131,8 +135,8 @@ class _Run:
         self.made: dict[int, int] = {}  # event -> entry it made
         self.holds: dict[int, tuple[str, ...]] = {}  # active entry -> phrases
         self.holders: Counter[str] = Counter()  # phrase -> active entries that hold it
-        self.needed = self.found = self.in_bank = self.asked = self.hit = self.brought = self.useless = 0
-        self.lost = 0
+        self.needed = self.found = self.in_bank = self.asked = self.hit = self.changed = self.misled = 0
+        self.reads = self.shown = self.lost = 0
         self.entries = self.tokens = 0.0
 
     def do(self, index: int, event: Event) -> None:
@@ -144,28 +148,25 @@ class _Run:
         elif event.kind == "read":
             self._read(event)
         else:
-            ids = self._standing(event.of)
+            standing = [self._standing(index) for index in event.of]
+            ids = [id for id in dict.fromkeys(standing) if id is not None]
             if event.kind == "discard":
                 for id in ids:
                     self.bank.discard(id, event.round)
             elif len(ids) > 1 or (ids and event.text):
                 made = self.bank.merge(ids, event.round, event.text)
-            self.lost += len(ids) < len(event.of)
+            self.lost += None in standing
         if made is not None:
             self.made[index] = made
         for record in self.bank.log[seen:]:
             self._follow(record, event.holds)
 
-    def _standing(self, of: Sequence[int]) -> list[int]:
-        """The active entries that stand for what some events made, each once."""
-        standing = []
-        for index in of:
-            id = self.made.get(index)
-            while id is not None and self.bank.entries[id - 1].state == "merged":
-                id = self.bank.entries[id - 1].merged_into
-            if id is not None and self.bank.entries[id - 1].state == "active" and id not in standing:
-                standing.append(id)
-        return standing
+    def _standing(self, index: int) -> int | None:
+        """The active entry that stands for what an event made; None if nothing does."""
+        id = self.made.get(index)
+        while id is not None and self.bank.entries[id - 1].state == "merged":
+            id = self.bank.entries[id - 1].merged_into
+        return id if id is not None and self.bank.entries[id - 1].state == "active" else None
 
     def _follow(self, record: BankRecord, phrases: tuple[str, ...]) -> None:
         """Note who holds which phrase after one line of the log."""
@@ -189,15 +190,16 @@ class _Run:
 
     def _read(self, event: Event) -> None:
         entries = self.bank.read(event.text, event.round, event.k)
+        self.reads += 1
+        self.shown += sum(entry.tokens for entry in entries)
         if not event.needs:
             return
-        back = [self.holds[entry.id] for entry in entries]
-        brought = {phrase for phrases in back for phrase in phrases}
+        brought = {phrase for entry in entries for phrase in self.holds[entry.id]}
         found = sum(phrase in brought for phrase in event.needs)
         self.asked += 1
         self.hit += found > 0
         self.needed += len(event.needs)
         self.found += found
         self.in_bank += sum(self.holders[phrase] > 0 for phrase in event.needs)
-        self.brought += len(back)
-        self.useless += sum(not set(phrases) & set(event.needs) for phrases in back)
+        self.changed += bool(event.outdated)
+        self.misled += not brought.isdisjoint(event.outdated)

@@ -31,6 +31,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
         k: For "read": entries at most; None: as the bank's settings say.
         holds: Phrases that the text written holds, of those that some read needs.
         needs: Phrases that a read needs.
+        outdated: Phrases that it would have needed earlier, and that are wrong by now.
     """
 
     round: int
@@ -40,6 +41,7 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
     k: int | None = None
     holds: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
 
 
 Stream = tuple[Event, ...]
@@ -96,7 +98,7 @@ def made_up(spec: StreamSpec, seed: int) -> Stream:
 def _made_up(spec: StreamSpec, seed: int) -> Iterator[Event]:
     chance, values = Random(seed), (stem(seed, i).capitalize() for i in range(10**9))
     names: list[str] = []
-    facts: list[tuple[str, int, str]] = []  # (name, relation, value now)
+    facts: list[tuple[str, int, tuple[str, ...]]] = []  # (name, relation, values: the newest first)
     for round in range(1, spec.writes + 1):
         kind = chance.choices(
             ("noise", "drift", "repeat", "new"),
@@ -105,7 +107,7 @@ def _made_up(spec: StreamSpec, seed: int) -> Iterator[Event]:
         if kind == "noise" or (kind != "new" and not facts):
             yield Event(round=round, kind="write", text=f"The page on {next(values)} says nothing of use.")
         elif kind == "repeat":
-            name, relation, value = chance.choice(facts)
+            name, relation, (value, *_) = chance.choice(facts)
             text = _RELATIONS[relation][chance.randrange(2)].format(n=name, v=value)
             yield Event(round=round, kind="write", text=text, holds=(value,))
         else:
@@ -113,15 +115,17 @@ def _made_up(spec: StreamSpec, seed: int) -> Iterator[Event]:
                 relation = len(facts) % len(_RELATIONS)
                 if relation == 0:
                     names.append(f"{next(values)} {next(values)}")
-                facts.append((names[-1], relation, ""))
+                facts.append((names[-1], relation, ()))
             at = len(facts) - 1 if kind == "new" else chance.randrange(len(facts))
-            name, relation, _ = facts[at]
-            facts[at] = (name, relation, next(values))
-            text = _RELATIONS[relation][0].format(n=name, v=facts[at][2])
-            yield Event(round=round, kind="write", text=text, holds=(facts[at][2],))
+            name, relation, old = facts[at]
+            value = next(values)
+            facts[at] = (name, relation, (value, *old))
+            text = _RELATIONS[relation][0].format(n=name, v=value)
+            yield Event(round=round, kind="write", text=text, holds=(value,))
         for _ in range(int(spec.reads + chance.random()) if facts else 0):
-            name, relation, value = chance.choice(facts)
-            yield Event(round=round, kind="read", text=_RELATIONS[relation][2].format(n=name), needs=(value,))
+            name, relation, (value, *before) = chance.choice(facts)
+            text = _RELATIONS[relation][2].format(n=name)
+            yield Event(round=round, kind="read", text=text, needs=(value,), outdated=tuple(before))
 
 
 # --- Recorded --------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ STOPS: dict[StopReason, str] = {
     StopReason.CONTEXT_OVERFLOW: "The next prompt would have been longer than the context budget.",
     StopReason.GENERATION_LENGTH: "The output of the last allowed round was cut off by its length limit.",
     StopReason.RETRIEVER_ERROR: "The retriever failed, also when asked again.",
+    StopReason.MEMORY_ERROR: "The memory, which is the user's own code, failed.",
     StopReason.MODEL_ERROR: "The model failed, also when asked again.",
     StopReason.TIMEOUT: "The time for the episode ran out.",
     StopReason.AGENT_ERROR: "The agent itself failed.",

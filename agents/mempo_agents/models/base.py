@@ -69,9 +69,15 @@ def seed_of(sampling: Sampling, prompt: Prompt) -> int:
 
 
 class ModelError(MempoError):
-    """A call that failed after its bounded retries; it ends its episode, not the run."""
+    """A call that failed after its bounded retries; it ends its episode, not the run.
+
+    Attributes:
+        reason: The stop reason of the episode.
+        calls: Those of the same round that were answered before it: they cost all the same.
+    """
 
     reason: Literal["model_error", "timeout", "context_overflow"] = "model_error"
+    calls: tuple[Call, ...] = ()
 
 
 class ModelTimeout(ModelError, TimeoutError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mempo_benchmarks.memory.sweep import AXES, MEASURES, Cell
+from mempo_benchmarks.memory.sweep import IN_TOKENS, Cell, swept, telling
 from mempo_env.errors import MissingExtra
 from mempo_env.files import atomic_file
 
@@ -14,59 +14,54 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5
 """Colours that the colour-blind can tell apart (Okabe and Ito)."""
 
 
-def swept(cells: Sequence[Cell]) -> list[str]:
-    """The axes that have more than one value."""
-    given = [name for name in AXES if name in cells[0].settings]
-    return [name for name in given if len({cell.settings[name] for cell in cells}) > 1]
-
-
-def plot(cells: Sequence[Cell], file: Path) -> str:
+def plot(cells: Sequence[Cell], file: Path) -> None:
     """A panel for each measure over the first axis swept, a line for each value of the second.
 
-    Further axes stay at their first value; what is shown is returned in words.
+    There is a row of panels for each combination of the values of further axes.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "bench") from None
-    x, *others = swept(cells) or [next(iter(cells[0].settings))]
-    line = others[0] if others else None
-    fixed = {name: cells[0].settings[name] for name in others[1:]}
-    shown = [cell for cell in cells if all(cell.settings[name] == value for name, value in fixed.items())]
-    figure = Figure(figsize=(2.9 * len(MEASURES), 3.2), dpi=130)
-    axes = figure.subplots(1, len(MEASURES), squeeze=False).ravel()
-    places = list(dict.fromkeys(cell.settings[x] for cell in shown))
-    for axis, (measure, name) in zip(axes, MEASURES.items(), strict=True):
-        lines = list(dict.fromkeys(cell.settings[line] if line else None for cell in shown))
-        for i, value in enumerate(lines):
-            those = [cell for cell in shown if line is None or cell.settings[line] == value]
-            _curve(
-                axis,
-                [places.index(c.settings[x]) for c in those],
-                those,
-                measure,
-                COLOURS[i % len(COLOURS)],
-                value,
-            )
-        axis.set_xticks(range(len(places)), [f"{place}" for place in places])
-        axis.set(title=name, xlabel=x.replace("_", " "))
-        axis.set_ylim(*((0, None) if measure == "tokens" else (-0.03, 1.03)))
-        axis.spines[["top", "right"]].set_visible(False)
-    told = ", ".join(f"{name} {value}" for name, value in fixed.items())
+    names = sorted(swept(cells), key=lambda name: name == "agent")  # agents have no order along an axis
+    x, *others = names or [next(iter(cells[0].settings))]
+    line, further = (others[0], others[1:]) if others else (None, [])
+    rows: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        rows.setdefault(tuple(cell.settings[name] for name in further), []).append(cell)
+    measures = telling(cells)
+    figure = Figure(figsize=(2.9 * len(measures), 2.6 * len(rows) + 0.6), dpi=130, layout="constrained")
+    panels = figure.subplots(len(rows), len(measures), squeeze=False, sharey="col")
+    for row, (values, those) in zip(panels, rows.items(), strict=True):
+        for axis, (measure, name) in zip(row, measures.items(), strict=True):
+            _panel(axis, those, measure, x, line)
+            axis.set(title=name, xlabel=x.replace("_", " "))
+        row[0].set_ylabel("\n".join(_named(name, value) for name, value in zip(further, values, strict=True)))
+    for axis, measure in zip(panels[0], measures, strict=True):
+        axis.set_ylim(*((0, None) if measure in IN_TOKENS else (-0.03, 1.03)))
     if line:
-        handles, labels = axes[0].get_legend_handles_labels()
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        title = line.replace("_", " ")
         figure.legend(
-            handles,
-            labels,
-            title=line.replace("_", " "),
-            loc="lower center",
-            ncols=len(labels),
-            frameon=False,
+            handles, labels, title=title, loc="outside lower center", ncols=len(labels), frameon=False
         )
-    figure.tight_layout(rect=(0, 0.17 if line else 0, 1, 1))
     with atomic_file(file) as out:
         figure.savefig(out, format="png")
-    return told
+
+
+def _named(name: str, value: Any) -> str:
+    return f"{name.replace('_', ' ')} {value}"
+
+
+def _panel(axis: Any, cells: Sequence[Cell], measure: str, x: str, line: str | None) -> None:
+    """The curves of one measure."""
+    places = list(dict.fromkeys(cell.settings[x] for cell in cells))
+    for i, value in enumerate(dict.fromkeys(cell.settings[line] if line else None for cell in cells)):
+        those = [cell for cell in cells if line is None or cell.settings[line] == value]
+        at = [places.index(cell.settings[x]) for cell in those]
+        _curve(axis, at, those, measure, COLOURS[i % len(COLOURS)], value)
+    axis.set_xticks(range(len(places)), [f"{place}" for place in places])
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _curve(axis: Any, at: list[int], cells: Sequence[Cell], measure: str, colour: str, label: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 from mempo_benchmarks.results import FullRow, read_plan, read_rows
@@ -9,12 +10,12 @@ from mempo_env.errors import DataError
 from mempo_env.memory.streams import Stream, recorded
 
 
-def streams_of(run: Path) -> tuple[Stream, ...]:
-    """A stream for each episode of a run that was played with a memory bank and did something to it."""
-    plan = read_plan(run)
-    episodes = (row.episode for row in read_rows(run, plan, FullRow))
-    streams = [recorded(e) for e in episodes if e.settings.get("memory") == "bank"]
-    found = tuple(stream for stream in streams if stream)
+def streams_of(run: Path) -> dict[str, tuple[Stream, ...]]:
+    """By agent, a stream for each episode of a run that was played with a bank and did something to it."""
+    found: dict[str, list[Stream]] = defaultdict(list)
+    for row in read_rows(run, read_plan(run), FullRow):
+        if row.episode.settings.get("memory") == "bank" and (stream := recorded(row.episode)):
+            found[row.agent].append(stream)
     if not found:
         raise DataError(f"{run}: wanted episodes with operations on a memory bank, there are none")
-    return found
+    return {agent: tuple(streams) for agent, streams in found.items()}

@@ -50,7 +50,8 @@ const sortable = (title, arms, columns) => {
 const agent = { label: "agent", about: "Who played.", of: (arm) => arm.label, cell: head };
 
 const episodesOf = (arm) =>
-  h("td", {}, arm.complete ? whole(arm.done) : [h("span", { class: "warn" }, "incomplete"), h("small", {}, `${whole(arm.done)} of ${whole(arm.planned)}`)]);
+  h("td", {}, arm.complete ? whole(arm.done) : [h("span", { class: "warn" }, "incomplete"), h("small", {}, `${whole(arm.done)} of ${whole(arm.planned)}`)],
+    arm.failed > 0 && h("small", { class: "warn" }, `${whole(arm.failed)} failed`));
 
 const results = ({ arms, metrics }) => sortable("Results", arms, [
   agent,
@@ -103,7 +104,7 @@ const tradeoff = ({ arms, front }) => {
 const gains = ({ arms, gains, metrics }) =>
   h("div", { class: "grid" }, ["em", "f1"].map((key) => {
     const metric = metrics.find((one) => one.key === key), style = Object.fromEntries(arms.map((arm) => [arm.label, arm.style]));
-    const rows = gains.map(({ label, metrics }) => ({ label, style: style[label], interval: metrics[key] })).filter((row) => row.interval);
+    const rows = gains.map(({ a, metrics }) => ({ label: a, style: style[a], interval: metrics[key] })).filter((row) => row.interval);
     return h("div", {}, h("h3", { title: metric.about }, metric.label),
       plot((width) => intervals(rows, width, signed(share), { tick: signed(exact), label: `Gain in ${metric.label} over no_memory` })));
   }));
@@ -146,7 +147,10 @@ const paired = ({ arms, metrics, pairs, baseline }) => {
   const draw = () => {
     const metric = metrics.find(({ key }) => key === figure.value), show = signed(metric.share ? share : tokens);
     const rows = arms.map(({ label, style }) => ({ label, style, interval: difference(label) })).filter((row) => row.interval);
-    box.replaceChildren(rows.length === 0 ? h("p", { class: "empty" }, "Nothing to compare.") : plot((width) => intervals(rows, width, show, { tick: signed(exact), label: `Differences in ${metric.label} to ${against.value}` })));
+    const left = pairs.filter(({ a, b, left_out }) => left_out > 0 && (a === against.value || b === against.value))
+      .map(({ a, b, episodes, left_out }) => `${a === against.value ? b : a}: ${whole(left_out)} of ${whole(episodes + left_out)}`);
+    const words = left.length > 0 && h("p", { class: "lead" }, `Left out, as an episode failed by no fault of the agent: ${left.join("; ")}.`);
+    box.replaceChildren(...[words].filter(Boolean), rows.length === 0 ? h("p", { class: "empty" }, "Nothing to compare.") : plot((width) => intervals(rows, width, show, { tick: signed(exact), label: `Differences in ${metric.label} to ${against.value}` })));
   };
   draw();
   return [h("div", { class: "controls" }, h("label", {}, "of", figure), h("label", {}, "to", against)), box];
@@ -158,9 +162,8 @@ const facts = ({ runs }) => runs.map((run) =>
   h("details", {}, h("summary", {}, `How ${run.name} was made`),
     h("dl", { class: "facts" }, Object.entries(run.facts).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))));
 
-const notes = ({ arms, differing }) => {
-  const missing = arms.filter((arm) => !arm.complete).map(({ label, done, planned }) => `${label} is incomplete: ${whole(done)} of ${whole(planned)} episodes. It has no part in differences and front.`);
-  const lines = [...differing.map((text) => `The runs differ: ${text}`), ...missing];
+const notes = ({ differing, notes }) => {
+  const lines = [...differing.map((text) => `The runs differ: ${text}`), ...notes.map((text) => `${text}.`)];
   return lines.length > 0 && h("section", { class: "box note" }, h("ul", {}, lines.map((line) => h("li", {}, line))));
 };
 
@@ -175,7 +178,7 @@ const show = (data) => {
     notes(view),
     section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, results(view)),
     section("At a glance", "Means and 95 % intervals.", panels(view)),
-    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory.", gains(view)),
+    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory. Episodes that failed by no fault of the agent are left out.", gains(view)),
     view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, with its interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
     view.costs.length > 0 && section("What it cost", "Means over all episodes, and sums over all episodes for each question that was answered rightly.", costs(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),

@@ -1,0 +1,119 @@
+"""Paired differences of agents over the same questions, and what a memory is worth by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mempo_benchmarks.metrics import METRICS
+from mempo_benchmarks.results import Plan, Row, differences
+from mempo_benchmarks.stats import Interval, minus, paired_differences
+
+if TYPE_CHECKING:
+    from mempo_benchmarks.summary import ArmSummary
+
+WITHOUT = "no_memory"
+"""The agent that the gain of a memory is measured against."""
+
+
+class Pair(Struct, frozen=True):
+    """Paired differences a - b of two arms over the same questions.
+
+    Attributes:
+        a: Label of an arm.
+        b: Label of another.
+        metrics: By key; those that are defined for all pairs.
+        episodes: Pairs of episodes.
+        left_out: Further ones, of which one failed by no fault of its agent: it tells nothing of the agent.
+    """
+
+    a: str
+    b: str
+    metrics: dict[str, Interval]
+    episodes: int
+    left_out: int
+
+
+def paired(rows: Mapping[str, Sequence[Row]]) -> list[Pair]:
+    """The pairs of arms that answered the same questions, and have an episode to compare.
+
+    Args:
+        rows: Of each arm by its label, in the order of the episodes.
+    """
+    pairs = []
+    for a, b in combinations(rows, 2):
+        if [row.question_id for row in rows[a]] != [row.question_id for row in rows[b]]:
+            continue
+        kept = [(p, q) for p, q in zip(rows[a], rows[b], strict=True) if not (p.masked or q.masked)]
+        if kept:
+            defined = [m for m in METRICS if all(m.of(row) is not None for both in kept for row in both)]
+            of_a, of_b = (
+                {both[i].question_id: [m.of(both[i]) or 0.0 for m in defined] for both in kept}
+                for i in (0, 1)
+            )
+            found = dict(zip([m.key for m in defined], paired_differences(of_a, of_b), strict=True))
+            pairs.append(Pair(a, b, found, len(kept), len(rows[a]) - len(kept)))
+    return pairs
+
+
+def between(pairs: Iterable[Pair], a: str, b: str) -> Pair | None:
+    """The differences of arm a to arm b; None if they are no pair."""
+    for pair in pairs:
+        if (pair.a, pair.b) == (a, b):
+            return pair
+        if (pair.a, pair.b) == (b, a):
+            turned = {key: minus(interval) for key, interval in pair.metrics.items()}
+            return Pair(a, b, turned, pair.episodes, pair.left_out)
+    return None
+
+
+def memory_gains(
+    arms: Sequence[ArmSummary], plans: Mapping[str, Plan], pairs: Sequence[Pair]
+) -> tuple[list[Pair], list[str]]:
+    """The gain of each arm to `no_memory` with the same model, and why others have none.
+
+    The same model is one that is identified in the same way, not by its name alone; settings and questions of
+    both runs are the same. Where its own run has such an arm, that is the one.
+
+    Args:
+        arms: All of them.
+        plans: Of their runs.
+        pairs: Those of arms that compare.
+    """
+    gains: list[Pair] = []
+    without: dict[str, list[str]] = {}  # reason -> labels
+    for arm in arms:
+        if arm.model and arm.agent != WITHOUT and arm.compares:
+            other, reason = _baseline(arm, arms, plans)
+            pair = between(pairs, arm.label, other.label) if other is not None else None
+            if pair is not None:
+                gains.append(pair)
+            else:
+                without.setdefault(reason, []).append(arm.label)
+    told = [f"no gain over {WITHOUT} for {', '.join(labels)}: {reason}" for reason, labels in without.items()]
+    return gains, told
+
+
+def _baseline(
+    arm: ArmSummary, arms: Sequence[ArmSummary], plans: Mapping[str, Plan]
+) -> tuple[ArmSummary | None, str]:
+    """(the arm to compare with, why there is no gain if it is no pair)."""
+    named = [other for other in arms if (other.agent, other.model) == (WITHOUT, arm.model)]
+    same = [other for other in named if other.asks == arm.asks and (arm.asks or other.run == arm.run)]
+    alike = [(other, differences(plans[other.run].common(), plans[arm.run].common())) for other in same]
+    found = sorted((other for other, changes in alike if not changes), key=lambda other: other.run != arm.run)
+    for other in found:
+        if other.compares:
+            return other, f"no episode of {other.label} can be paired with one of it"
+    if found:
+        return None, f"{found[0].label} has no part in differences"
+    if alike:
+        other, changes = alike[0]
+        return None, f"{other.label} has other settings or questions ({'; '.join(changes)})"
+    if named:
+        labels = ", ".join(other.label for other in named)
+        return None, f"of {labels} only the name of the model is the same, not weights, sampling or server"
+    return None, f"it was not run with the model {arm.model}"
