@@ -69,7 +69,7 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
                     failed.calls = tuple(calls[i])
                     written[i] = failed
                 else:
-                    calls[i].append(counted(asked[i], answer))
+                    calls[i].append(counted(prompts[i], answer))
                     go_on(i, answer.output)
         return [written[i] for i in range(len(rounds))]
 
