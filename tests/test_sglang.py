@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from answering import agent_of
 from llm_help import STOP, chatting, prompt
+from mempo_agents.models.answers import Fault
 from mempo_agents.models.base import ModelError, ModelOverflow, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.chat import encode, load_tokenizer
-from mempo_agents.models.server import Fault
 from mempo_agents.models.sglang import SGLang, open_sglang, read_generated, wait_until_ready
 from mempo_agents.models.table import make_model
 from mempo_agents.rollout import episodes
