@@ -297,8 +297,8 @@ def _spellings(key: str) -> re.Pattern[bytes] | None:
     """
     if len(key) < _SECRET:
         return None
-    one = rb"(?:\\{0,8}%b|%b|(?i:\\{1,8}u00%02x|%%%02x|&#0*%d;|&#x0*%02x;))"
-    parts = (one % (re.escape(c.encode()), re.escape(escape(c).encode()), *[ord(c)] * 4) for c in key)
+    one = rb"(?:(?i:\\{1,8}u00%02x|%%%02x|&#0*%d;|&#x0*%02x;)|%b|\\{0,8}%b)"
+    parts = (one % (*[ord(c)] * 4, re.escape(escape(c).encode()), re.escape(c.encode())) for c in key)
     return re.compile(b"".join(parts))
 
 
