@@ -10,7 +10,10 @@ from scripted import Behaviour, status
 
 
 def generated(text: str, finish: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
-    """What SGLang 0.5.23 answers to /generate, with the ids of a text and made-up log-probabilities."""
+    """What SGLang 0.5.23 answers to /generate, with the ids of a text and made-up log-probabilities.
+
+    It tells `prompt_tokens`, too, which depend on the prompt.
+    """
     ids = chatting().encode(text, add_special_tokens=False)
     return {
         "text": "not looked at",
@@ -18,7 +21,6 @@ def generated(text: str, finish: dict[str, Any] | None = None, **meta: Any) -> d
         "meta_info": {
             "id": "2f0c",
             "finish_reason": finish or {"type": "stop", "matched": "</search>"},
-            "prompt_tokens": 9,
             "completion_tokens": len(ids),
             "cached_tokens": 4,
             "input_token_logprobs": [],

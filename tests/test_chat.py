@@ -54,6 +54,17 @@ def test_without_a_template_the_texts_are_joined() -> None:
     assert tokenizer.decode(encode(tokenizer, prompt("one"))) == f"{SYSTEM}\none"
 
 
+def test_a_prompt_of_no_token_is_refused() -> None:
+    """A base model would be asked to go on after nothing, and an output be invented."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(ModelError, match="wanted a prompt of at least one token, got none"):
+        encode(tokenizer, Prompt((Message("user", ""),)))
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    with pytest.raises(ModelError, match="wanted a prompt of at least one token, got none"):
+        encode(tokenizer, Prompt((Message("user", ""),)))
+
+
 @settings(max_examples=50)
 @given(st.lists(st.text("a\u00e9 <|>/\n", max_size=12), min_size=1, max_size=4), st.text("ab <", max_size=6))
 def test_a_longer_chat_begins_with_the_shorter_one(contents: list[str], answer: str) -> None:

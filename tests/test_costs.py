@@ -139,6 +139,11 @@ def test_dollars_by_hand() -> None:
     assert dollars(row(1_000_000, 1_050_000, 400_000), None) is None
 
 
+def test_more_cached_tokens_than_the_prompt_has_cost_no_negative_dollars() -> None:
+    """900 tokens of a server's tokenizer, in a prompt that was counted as 40 words: 40 x 0.5 / 10^6."""
+    assert dollars(row(40, 40, 900), PRICE) == pytest.approx(0.00002)
+
+
 def test_costs_of_an_episode_and_of_a_right_answer(tmp_path: Path) -> None:
     """Three episodes: one right, one wrong, one of two questions with one right: two right answers."""
     played = [

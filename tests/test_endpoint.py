@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from answering import ANSWER, STOP, chat, prompt
+from mempo_agents.models.answers import Fault
 from mempo_agents.models.base import Sampling
 from mempo_agents.models.endpoint import Answer, Endpoint, open_endpoint, read_answer, stopped
-from mempo_agents.models.server import Fault
 from mempo_env.errors import ConfigError, KeywordError
 from mempo_env.types import Call, Segment
 from scripted import Asked, ok, serving

@@ -82,7 +82,7 @@ FAULTS: dict[str, tuple[Behaviour, type[ModelError], str, int]] = {
     "is not the gzip that it says": (
         raw(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"),
         ModelError,
-        "no usable answer (DecodingError)",
+        "an answer that is compressed, which was not asked for",
         3,
     ),
     "truncated JSON": (status(200, body=GOOD[:40]), ModelError, "Input data was truncated", 3),

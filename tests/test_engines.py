@@ -139,15 +139,20 @@ ENDING = [
 ]
 
 
-@settings(max_examples=200)
-@given(st.lists(IDS | st.sampled_from(ENDING), min_size=1, max_size=4))
-def test_a_stop_text_is_seen_with_the_token_that_ends_it(parts: list[list[int]]) -> None:
+@settings(max_examples=300)
+@given(
+    st.lists(IDS | st.sampled_from(ENDING), min_size=1, max_size=4),
+    st.sampled_from([STOP, ("ver", "h>"), ("\u00e9", "r"), ("h ", "\u4e16")]),
+)
+def test_a_stop_text_is_seen_with_the_token_that_ends_it(
+    parts: list[list[int]], stop: tuple[str, ...]
+) -> None:
     """As in the text of all tokens: bytes that are none, special tokens and ids of no token among them."""
     loaded = LOADED
-    row, ids = _row(Task((5,), STOP, 0), Sampling()), [token for part in parts for token in part]
+    row, ids = _row(Task((5,), stop, 0), Sampling()), [token for part in parts for token in part]
     for i, token in enumerate(ids):
         stopped = _stopped(loaded, row, token)
-        assert stopped == any(one in decode(loaded.tokenizer, ids[: i + 1]) for one in STOP)
+        assert stopped == any(one in decode(loaded.tokenizer, ids[: i + 1]) for one in stop)
         if stopped:
             return
 

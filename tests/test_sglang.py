@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from answering import agent_of
-from llm_help import STOP, chatting, prompt
+from llm_help import STOP, chatting, make_network, prompt, save
+from mempo_agents.models.answers import Fault
 from mempo_agents.models.base import ModelError, ModelOverflow, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.chat import encode, load_tokenizer
-from mempo_agents.models.server import Fault
 from mempo_agents.models.sglang import SGLang, open_sglang, read_generated, wait_until_ready
 from mempo_agents.models.table import make_model
 from mempo_agents.rollout import episodes
@@ -143,6 +143,43 @@ FAULTS: dict[str, tuple[Behaviour, type[ModelError], str, int]] = {
     ),
     "no tokens": (meta(output_token_logprobs=[]), ModelError, "an answer without tokens", 2),
     "still running": (meta(finish_reason=None), ModelError, "Expected `object`, got `null`", 2),
+    "a positive log-probability": (
+        meta(output_token_logprobs=[[3.5, 5, None]]),
+        ModelError,
+        "log-probabilities that are none",
+        2,
+    ),
+    "an endless log-probability": (
+        meta(output_token_logprobs=[[-1e308, 5, None]]),
+        ModelError,
+        "log-probabilities that are none",
+        2,
+    ),
+    "not a number": (
+        meta(output_token_logprobs=[[float("nan"), 5, None]]),
+        ModelError,
+        "log-probabilities that are none",
+        2,
+    ),
+    "log-probabilities of other ids": (
+        ok(generated("so it is") | {"output_ids": [70, 71]}),
+        ModelError,
+        "of other ids than those that were sampled",
+        2,
+    ),
+    "an answer to another prompt": (meta(prompt_tokens=3), ModelError, "an answer to 3 ids instead of 27", 1),
+    "more than was asked for": (
+        meta(output_token_logprobs=[[-1.0, 5, None]] * 65),
+        ModelError,
+        "65 ids instead of at most 64",
+        1,
+    ),
+    "an id of another model": (
+        meta(output_token_logprobs=[[-1.0, 360, None]]),
+        ModelError,
+        "the id 360, where a vocabulary of 360 ends",
+        1,
+    ),
     "aborted": (meta(finish_reason={"type": "abort"}), ModelError, "status 500: the server broke", 2),
     "aborted, as it was asked for nonsense": (
         meta(finish_reason={"type": "abort", "message": "stop: no text", "status_code": 400}),
@@ -180,9 +217,27 @@ FAULTS: dict[str, tuple[Behaviour, type[ModelError], str, int]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_an_error_of_its_kind_after_bounded_tries(folder: Path, fault: str) -> None:
     behaviour, kind, told, tries = FAULTS[fault]
-    _, error, bodies = asked(folder, behaviour)
+    _, error, bodies = asked(folder, behaviour, sampling=Sampling(max_tokens=64))
     assert type(error) is kind and told in str(error)
     assert len(bodies) == tries
+
+
+@pytest.mark.parametrize(("cached", "wanted"), [(27, 27), (28, None), (10**30, None), ("many", None)])
+def test_no_more_of_a_prompt_is_cached_than_it_has(folder: Path, cached: Any, wanted: int | None) -> None:
+    _, call, _ = asked(folder, meta(prompt_tokens=27, cached_tokens=cached))
+    assert isinstance(call, Call) and len(call.prompt_ids) == 27
+    assert call.cached_tokens == wanted
+
+
+def test_an_id_that_is_no_token_but_the_network_has_is_taken(folder: Path, tmp_path: Path) -> None:
+    """Embeddings are padded to round numbers: a network of 384 ids with a tokenizer of 360."""
+    padded = tmp_path / "padded"
+    save(padded, make_network(chatting()), chatting())
+    config = json.loads((padded / "config.json").read_text())
+    (padded / "config.json").write_text(json.dumps(config | {"vocab_size": 384}))
+    for token, kind in ((383, Call), (384, ModelError)):
+        _, answer, _ = asked(padded, meta(output_token_logprobs=[[-1.0, token, None]]))
+        assert isinstance(answer, kind)
 
 
 def test_what_passes_is_tried_again(folder: Path) -> None:
@@ -269,6 +324,12 @@ def test_it_does_not_wait_for_ever(folder: Path, behaviour: Behaviour, told: str
             wait_until_ready(model, 0.6)
 
 
+def test_a_body_that_is_no_gzip_makes_no_server_unhealthy(folder: Path) -> None:
+    with serving(status(200, "Content-Encoding: gzip\r\n", b"abcd")) as server:
+        wait_until_ready(SGLang(model=str(folder), url=server.url), 0.5)
+    assert len(server.requests) == 1
+
+
 def test_where_nothing_listens_it_says_so(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -302,6 +363,18 @@ def test_the_fingerprint_tells_tokenizer_and_sampling_but_no_place(folder: Path,
         SGLang(model=str(folder), url=one.url, sampling=Sampling(temperature=0.5)),
     ]
     assert len({one.fingerprint, *(model.fingerprint for model in others)}) == 4
+
+
+def test_two_networks_in_folders_of_one_name_have_two_fingerprints(tmp_path: Path) -> None:
+    """By config and by the shapes of their weights; a copy has that of the first."""
+    folders = [tmp_path / which / "tiny" for which in ("first", "copy", "wider", "other")]
+    changes: list[dict[str, Any]] = [{}, {}, {"head_dim": 32}, {"rope_theta": 5e5}]
+    for place, changed in zip(folders, changes, strict=True):
+        save(place, make_network(chatting(), **changed), chatting())
+    first, copy, wider, other = (SGLang(model=str(one), url="http://h:1").fingerprint for one in folders)
+    assert first == copy and len({first, wider, other}) == 3
+    (folders[1] / "config.json").write_bytes((folders[2] / "config.json").read_bytes())
+    assert SGLang(model=str(folders[1]), url="http://h:1").fingerprint not in (first, wider)
 
 
 def test_a_prompt_without_segments_or_stop_is_fine(folder: Path) -> None:

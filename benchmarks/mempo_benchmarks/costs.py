@@ -67,7 +67,8 @@ def dollars(row: Row, price: Price | None) -> float | None:
     """What an episode costs at a price; None without one."""
     if price is None:
         return None
-    prompt, cached = sum(row.prompt_tokens), row.cached_tokens or 0
+    prompt = sum(row.prompt_tokens)
+    cached = min(row.cached_tokens or 0, prompt)  # they may be counted in other units
     of_cached = price.prompt if price.cached is None else price.cached
     output = row.total - prompt
     return (price.prompt * (prompt - cached) + of_cached * cached + price.output * output) / 1e6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +14,17 @@ from mempo_benchmarks.report import EPISODES, write_page
 from mempo_benchmarks.results import FullRow, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_env.errors import ConfigError, lookup
-from mempo_env.viewer import Entry, episodes_page
+from mempo_env.files import read_jsonl
+from mempo_env.types import Episode
+from mempo_env.viewer import SAMPLES, Entry, episodes_page
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
 @app.command()
 def view(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    agent: Annotated[str | None, typer.Option(help="Only this agent's episodes.")] = None,
+    run: Annotated[Path, typer.Argument(help="The folder of a run of mempo bench or mempo train.")],
+    agent: Annotated[str | None, typer.Option(help="Only this agent's episodes, or evaluation's.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first episodes of each agent.")] = None,
     out: Annotated[Path | None, typer.Option(help="The page; by default episodes.html of the run.")] = None,
 ) -> None:
@@ -36,6 +40,8 @@ def view(
 def entries_of(run: Path, agent: str | None = None, limit: int | None = None) -> list[Entry]:
     """The episodes of a run, agent by agent (floors and ceiling last), question by question.
 
+    Of a training run they are those that its evaluations left, which are called by their step or split.
+
     Args:
         run: Its folder.
         agent: Only those of this agent.
@@ -45,6 +51,8 @@ def entries_of(run: Path, agent: str | None = None, limit: int | None = None) ->
         ResultsError: if it is no run, or was changed by hand.
         ConfigError: if there is no such agent, or no episode.
     """
+    if trained := sorted(run.glob(f"{SAMPLES}-*.jsonl")):
+        return _of_training(trained, agent, limit)
     plan = read_plan(run)
     names = sorted((arm.agent for arm in plan.arms), key={*FLOORS, CEILING}.__contains__)
     order = {name: i for i, name in enumerate(names)}
@@ -56,3 +64,17 @@ def entries_of(run: Path, agent: str | None = None, limit: int | None = None) ->
         raise ConfigError(f"{run}: wanted episodes to show, found none; play them by `mempo bench run`")
     rows.sort(key=lambda row: (order[row.agent], row.index))
     return [Entry(label=row.agent, episode=row.episode) for row in rows]
+
+
+def _of_training(files: Sequence[Path], agent: str | None, limit: int | None) -> list[Entry]:
+    """The episodes in files of a training run, one for each evaluation; at least one."""
+    names = [file.stem.removeprefix(f"{SAMPLES}-") for file in files]
+    labels = [f"step {int(name)}" if name.isdigit() else name for name in names]
+    named = dict(zip(labels, files, strict=True))
+    if agent is not None:
+        named = {agent: lookup(named, agent, "evaluation of the run")}
+    return [
+        Entry(label=name, episode=episode)
+        for name, file in named.items()
+        for _, episode in islice(read_jsonl(file, Episode), limit)
+    ]

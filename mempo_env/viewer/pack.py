@@ -17,6 +17,10 @@ UNSEEN = ("token_ids", "logprobs")
 """What a page leaves out of a round."""
 
 
+SAMPLES = "episodes"
+"""Files episodes-NAME.jsonl in a folder hold an episode a line: those that a training run leaves."""
+
+
 class Entry(Struct, frozen=True):
     """An episode to show, and who played it.
 

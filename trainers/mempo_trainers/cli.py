@@ -10,7 +10,7 @@ import typer
 from msgspec import Struct
 
 from mempo_env.errors import ConfigError, lookup
-from mempo_trainers.llm.cli import llm, sft
+from mempo_trainers.llm.cli import TRACK, llm, sft
 from mempo_trainers.sb3 import sb3
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
@@ -77,6 +77,7 @@ def toy(
     dynamic_sampling: Annotated[
         int, typer.Option(help="Extra groups a step may draw for dead ones.", rich_help_panel=_SIZE)
     ] = 0,
+    track: TRACK = None,
 ) -> None:
     """Train a policy of a few hundred numbers on the array face; the defaults take half a minute.
 
@@ -101,15 +102,16 @@ def _taught(given: dict[str, Any]) -> str:
     from mempo_trainers.config import Config, read_options
 
     out: Path = given.pop("out")
+    track: list[str] = given.pop("track", [])
     loop: dict[str, Any] = {"credit_options": read_options(given.pop("option", []))}
     loop |= {name: given.pop(name) for name in Config.__struct_fields__ if name in given}
     if lookup({"pointer": False, "tabular": False, "tiny_lm": True}, given["policy"], "policy"):
         _fits(given, text.ToyText)
         config = msgspec.structs.replace(text.CONFIG, **loop)
         task = text.ToyText(**given).begun(config.seed)
-        return text.told(text.train(task, config, out))
+        return text.told(text.train(task, config, out, track=track))
     config = Config(**loop)
-    result = arrays.train(arrays.Toy(**given), config, out)
+    result = arrays.train(arrays.Toy(**given), config, out, track=track)
     return (
         f"{config.steps * config.questions * config.rollouts:,} rollouts; success on {result['episodes']:,} "
         f"new episodes of the test split: {result['success']:.3f}"

@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from mempo_env.progress import progress
 from mempo_trainers import board, checkpoint
 from mempo_trainers.interrupt import held
 from mempo_trainers.policies.base import Policy
+from mempo_trainers.trackers import check_trackers, tracked
 
 SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.safetensors"
 RESULT = "result.json"
@@ -62,6 +63,7 @@ class Run:
         tensorboard: Write the metrics for TensorBoard too, where it is installed.
         start: Folder of the saved policy that the run begins with, if it is no new one; there by the first
             step at the latest, and always the same.
+        track: Names of further trackers, see `mempo_trainers.trackers.TRACKERS`.
 
     Where no step was ever finished, other settings begin it anew.
 
@@ -69,16 +71,24 @@ class Run:
     when the steps before it are saved.
 
     Raises:
+        ConfigError: for an unknown tracker; MissingExtra for one that is not installed.
         ResultsError: if another process writes to the run, or it was begun with other settings, or from
             another policy, or has done more steps, or what is there cannot be read.
     """
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, Any], tensorboard: bool = False, start: Path | None = None
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        tensorboard: bool = False,
+        start: Path | None = None,
+        track: Sequence[str] = (),
     ) -> None:
+        check_trackers(track)
         self.folder, self._from, self._use = folder, start, ExitStack()
         try:
             self._open(msgspec.json.format(msgspec.json.encode({"format": FORMAT, **settings})), tensorboard)
+            self._track = self._use.enter_context(tracked(track, folder, settings))
         except BaseException:
             self._use.close()
             raise
@@ -156,6 +166,7 @@ class Run:
                 board.append(self._events, step, {**metrics, "seconds": row["seconds"]})
             except OSError as error:  # raised once the step is in the checkpoint
                 self._late = error
+        self._track(step, {**metrics, "seconds": row["seconds"]})
 
     def _append(self, line: bytes) -> None:
         try:

@@ -154,15 +154,18 @@ def evaluate(
     return {"success": float(played.success_N.mean()), **measured, "episodes": episodes}
 
 
-def train(task: Toy, config: Config, out: Path, board: bool = True) -> dict[str, float]:
+def train(
+    task: Toy, config: Config, out: Path, board: bool = True, track: Sequence[str] = ()
+) -> dict[str, float]:
     """Train a policy, or go on; returns what `evaluate` says of it, which is also written to the run.
 
-    With `board` the metrics go to TensorBoard too, where that is installed.
+    With `board` the metrics go to TensorBoard too, where that is installed; `track` names further trackers.
     """
     policy = task.make_policy(config)
     task.envs(1, "test")  # has fewer questions than the training split; refused before anything is trained
     draw = ToyDraw(policy, task, config.rollouts, config.seed)
-    with one_thread(), Run(out, msgspec.to_builtins({"task": task, "config": config}), board) as run:
+    settings = msgspec.to_builtins({"task": task, "config": config})
+    with one_thread(), Run(out, settings, board, track=track) as run:
         LOOPS[config.algo](policy, draw, config, run)
         result = evaluate(task, policy, config.seed)
         conclude(out, result)

@@ -149,7 +149,9 @@ def warm_start(task: ToyText, out: Path) -> Path:
     return made
 
 
-def train(task: ToyText, config: Config, out: Path, board: bool = True) -> dict[str, float]:
+def train(
+    task: ToyText, config: Config, out: Path, board: bool = True, track: Sequence[str] = ()
+) -> dict[str, float]:
     """Warm start and training, or what is left of them; returns and writes what `evaluate` says.
 
     The warm start has a folder of its own in that of the run, with metrics and checkpoints of its own.
@@ -158,7 +160,7 @@ def train(task: ToyText, config: Config, out: Path, board: bool = True) -> dict[
     pool = task.asked("train")
     check_enough(numbered(pool), config.questions)
     settings = msgspec.to_builtins({"task": task, "config": config})
-    with one_thread(), Run(out, settings, board, start=out / WARM / POLICY) as run:
+    with one_thread(), Run(out, settings, board, out / WARM / POLICY, track) as run:
         warm_start(task, out / WARM)
         policy = started(task, config, out)
         warm = copy.deepcopy(policy)

@@ -64,21 +64,28 @@ def encode(tokenizer: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
     Without a chat template (base models): those of the texts of the messages, joined by newlines.
 
     Raises:
-        ModelError: if the template refuses the messages.
+        ModelError: if the template refuses the messages, or nothing is left of them.
     """
+    if tokenizer.chat_template is None:
+        ids = tokenizer.encode(inert(tokenizer, prompt.text))
+    else:
+        ids = tokenizer.encode(_chat(tokenizer, prompt), add_special_tokens=False)
+    if not ids:
+        raise ModelError("wanted a prompt of at least one token, got none: give the message a text")
+    return tuple(ids)
+
+
+def _chat(tokenizer: Tokenizer, prompt: Prompt) -> str:
     from jinja2.exceptions import TemplateError
 
-    if tokenizer.chat_template is None:
-        return tuple(tokenizer.encode(inert(tokenizer, prompt.text)))
     chat = [{"role": m.role, "content": inert(tokenizer, m.content)} for m in prompt.messages]
     try:
-        text = _rendered(tokenizer, chat)
+        return _rendered(tokenizer, chat)
     except TemplateError as error:
         raise ModelError(
             f"wanted messages that the model's chat template takes, got roles "
             f"{', '.join(m.role for m in prompt.messages)}: {_line(error)}"
         ) from None
-    return tuple(tokenizer.encode(text, add_special_tokens=False))
 
 
 def decode(tokenizer: Tokenizer, ids: Sequence[int], stop: Sequence[str] = ()) -> str:

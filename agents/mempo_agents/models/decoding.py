@@ -45,6 +45,7 @@ class _Row(Struct, eq=False):
         task: What was asked.
         stop: Texts after which it ends, none of them empty.
         reach: The last tokens that may hold a stop text which ends now.
+        lasts: Characters in which stop texts end; None: some are none of plain ASCII.
         draws: A number in [0, 1) for each token that it may get.
         ids: What was drawn.
         shown: Those of them that are text.
@@ -55,6 +56,7 @@ class _Row(Struct, eq=False):
     task: Task
     stop: tuple[str, ...]
     reach: int
+    lasts: frozenset[str] | None
     draws: list[float]
     ids: list[int] = []
     shown: list[int] = []
@@ -113,7 +115,9 @@ def _row(task: Task, sampling: Sampling) -> _Row:
     draws = np.random.default_rng(int(mixed, 16)).random(sampling.max_tokens)
     stop = tuple(one for one in task.stop if one)
     reach = 1 + max((len(one.encode()) for one in stop), default=0)
-    return _Row(task, stop, reach, draws.tolist())
+    lasts = frozenset(one[-1] for one in stop)
+    plain = all("!" <= last <= "~" for last in lasts)
+    return _Row(task, stop, reach, lasts if plain else None, draws.tolist())
 
 
 def _started(model: Loaded, rows: list[_Row], sampling: Sampling) -> _Batch | None:
@@ -230,10 +234,13 @@ def _stopped(model: Loaded, row: _Row, token: int) -> bool:
     """Whether a stop text stands in the row's text, which has just grown by a token.
 
     Every token that is text has a byte of its own, so the last ones hold all of a stop text that ends now.
+    Plain ASCII stands in a token as itself, or as a byte, "<0x3E>": few tokens can end a stop text.
     """
     text = model.tokenizer.backend_tokenizer
-    if not row.stop or token in model.silent or text.id_to_token(token) is None:
+    if not row.stop or token in model.silent or (piece := text.id_to_token(token)) is None:
         return False
     row.shown.append(token)
+    if row.lasts is not None and row.lasts.isdisjoint(piece) and not piece.startswith("<0x"):
+        return False
     tail = text.decode(row.shown[-row.reach :])
     return any(one in tail for one in row.stop)

@@ -10,17 +10,19 @@ Servers agree on what they are asked and differ in what they answer; `read_answe
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from mempo_agents.models.answers import Fault, count, decoded, refusal
 from mempo_agents.models.base import ModelError, Prompt, Sampling, seed_of
 from mempo_agents.models.chat import until
-from mempo_agents.models.server import Fault, Server, ask, refusal
+from mempo_agents.models.server import Server, ask
 from mempo_env.errors import ConfigError
-from mempo_env.files import BAD_JSON, digest
+from mempo_env.files import digest
 from mempo_env.types import Call, FinishReason, storable
 
 _CLOSING = re.compile(r"</(\w+)>")
@@ -58,6 +60,11 @@ class Endpoint(Server, frozen=True, kw_only=True):
         """
         path = "/chat/completions" if self.form == "chat" else "/completions"
         answers = ask(self, path, [_body(self, prompt) for prompt in prompts], read_answer)
+        others = {one.model for one in answers if isinstance(one, Answer)} - {"", self.model}
+        if others:
+            warnings.warn(
+                f"asked for the model {self.model!r}, the server answers as {min(others)!r}", stacklevel=2
+            )
         return [
             answer if isinstance(answer, ModelError) else _call(prompt, answer)
             for prompt, answer in zip(prompts, answers, strict=True)
@@ -107,18 +114,21 @@ class _Message(Struct):
 
 
 class _Choice(Struct):
+    """What has no type may be anything: it is no reason to throw a text away."""
+
     message: _Message | None = None
-    text: str | None = None
-    finish_reason: str | None = None
+    text: Any = None
+    finish_reason: Any = None
     stop_reason: Any = UNSET
     matched_stop: Any = UNSET
 
 
 class _Answer(Struct):
     choices: tuple[_Choice, ...] | None = ()
-    usage: dict[str, Any] | None = None
-    timings: dict[str, Any] | None = None
+    usage: Any = None
+    timings: Any = None
     error: Any = None
+    model: Any = None
 
 
 class Answer(Struct, frozen=True):
@@ -130,7 +140,9 @@ class Answer(Struct, frozen=True):
         stopped_by: The stop text that matched; None if none did, UNSET where the server does not tell.
         prompt_tokens: Tokens of the prompt; None where the server does not tell, as for the next two.
         output_tokens: Tokens of the output.
-        cached_tokens: Tokens of the prompt that came from the server's prefix cache.
+        cached_tokens: Tokens of the prompt that came from the server's prefix cache; None, too, where the
+            prompt's are not told or are fewer.
+        model: What the server calls its model; "" where it does not tell.
     """
 
     text: str
@@ -139,6 +151,7 @@ class Answer(Struct, frozen=True):
     prompt_tokens: int | None
     output_tokens: int | None
     cached_tokens: int | None
+    model: str = ""
 
 
 def read_answer(body: bytes) -> Answer:
@@ -149,42 +162,44 @@ def read_answer(body: bytes) -> Answer:
     Raises:
         Fault: if it is no answer, it has no text, or the server says that it failed.
     """
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-    except BAD_JSON as error:
-        raise Fault(f"an answer that is not what was asked for: {error}") from None
+    answer = decoded(body, _Answer)
     if answer.error:
         code = answer.error.get("code") if isinstance(answer.error, dict) else None
         raise refusal(code if type(code) is int else 500, body)
     if not answer.choices:
         raise Fault("an answer without choices")
     choice = answer.choices[0]
-    text = choice.text if choice.message is None else choice.message.content
-    reason = choice.finish_reason
+    text = _text(choice.text) if choice.message is None else choice.message.content
+    reason = _text(choice.finish_reason)
     if reason in _BROKEN_OFF:
         raise Fault(f"an answer that the server broke off ({reason})")
     if text is None and reason != "length":
         raise Fault(f"an answer without text (finish_reason {reason})", final=True)
     told = choice.matched_stop if choice.stop_reason is UNSET else choice.stop_reason
-    usage = answer.usage or {}
+    usage = _members(answer.usage)
+    prompt = count(usage.get("prompt_tokens"))
     return Answer(
         text=text or "",
         finish_reason=_REASONS.get(reason, ""),
         stopped_by=told if isinstance(told, str) or told is UNSET else None,
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_cached(usage, answer.timings or {}),
+        prompt_tokens=prompt,
+        output_tokens=count(usage.get("completion_tokens")),
+        cached_tokens=None if prompt is None else count(_cached(usage, _members(answer.timings)), prompt),
+        model=_text(answer.model) or "",
     )
 
 
-def _cached(usage: dict[str, Any], timings: dict[str, Any]) -> int | None:
-    details = usage.get("prompt_tokens_details")
-    told = details.get("cached_tokens") if isinstance(details, dict) else None
-    return _count(timings.get("cache_n") if told is None else told)
+def _cached(usage: dict[str, Any], timings: dict[str, Any]) -> Any:
+    told = _members(usage.get("prompt_tokens_details")).get("cached_tokens")
+    return timings.get("cache_n") if told is None else told
 
 
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+def _members(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 # --- Calls -------------------------------------------------------------------------------------------------

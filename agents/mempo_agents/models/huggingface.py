@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -96,7 +97,7 @@ class HuggingFace(Settings, frozen=True, kw_only=True):
         """Answer each prompt, in order.
 
         A prompt that does not fit the window with `sampling.max_tokens` after it is a ModelOverflow, as it is
-        for SGLang and vLLM.
+        for SGLang and vLLM. Where the device has too little memory all that were asked together fail.
         """
         found: dict[int, Call | ModelError] = {}
         tasks: dict[int, Task] = {}
@@ -107,7 +108,10 @@ class HuggingFace(Settings, frozen=True, kw_only=True):
                 tasks[i] = Task(ids, prompt.stop, seed_of(self.sampling, prompt))
             except ModelError as error:
                 found[i] = error
-        sampled = sample(self.loaded, list(tasks.values()), self.sampling, self.batch)
+        try:
+            sampled = sample(self.loaded, list(tasks.values()), self.sampling, self.batch)
+        except torch.OutOfMemoryError:
+            return [found.get(i, _crowded("batch or max_tokens")) for i in range(len(prompts))]
         for i, one in zip(tasks, sampled, strict=True):
             found[i] = _call(self.loaded.tokenizer, prompts[i], tasks[i].ids, one)
         return [found[i] for i in range(len(prompts))]
@@ -127,7 +131,10 @@ class HuggingFace(Settings, frozen=True, kw_only=True):
         left = [i for i, (_, then) in enumerate(asked) if not isinstance(found[i], ModelError) and then]
         with evaluating(self.loaded.network):
             for rows in _like(left, [len(first) + len(then) for first, then in asked]):
-                scored = _scored(self.loaded.network, [asked[i] for i in rows])
+                try:
+                    scored = _scored(self.loaded.network, [asked[i] for i in rows])
+                except torch.OutOfMemoryError:
+                    scored = [_crowded("the length of what is scored")] * len(rows)
                 found.update(zip(rows, scored, strict=True))
         return [found[i] for i in range(len(asked))]
 
@@ -193,13 +200,27 @@ def open_huggingface(
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device: wanted one that torch has here, got {device!r}: {error}") from None
     try:
-        network = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+        with _quietly():
+            network = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
     except (OSError, ValueError, KeyError) as error:
         raise no_model(model, error) from None
     made = around(network.to(device).eval(), tokenizer, name=short_name(model), **settings)
     weights = _weights_digest(model, network.config)
     made.loaded.contents = digest(tokenizer_digest(tokenizer), weights, dtype)
     return made
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the bar that transformers shows while it reads weights; one of a download is shown."""
+    from transformers.utils import logging
+
+    hook = getattr(logging, "set_tqdm_hook", lambda _: None)  # the first 5.x lack it, and show the bar
+    before = hook(lambda bar, args, kwargs: bar(*args, **{**kwargs, "disable": True}))
+    try:
+        yield
+    finally:
+        hook(before)
 
 
 def _weights_digest(model: str, config: Any) -> str:
@@ -234,6 +255,13 @@ def _call(
         output_ids=sampled.ids,
         logprobs=sampled.logprobs,
         finish_reason=sampled.finish_reason,
+    )
+
+
+def _crowded(what: str) -> ModelError:
+    return ModelError(
+        f"wanted memory for keys, values and logits, got none on the device: lower {what}, take a smaller "
+        "dtype, or free what else is there"
     )
 
 

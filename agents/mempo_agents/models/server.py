@@ -8,20 +8,20 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from functools import cache
+from html import escape
+from ipaddress import ip_address
 from typing import Annotated, Generic, TypeAlias, TypeVar
+from urllib.request import getproxies, proxy_bypass
 
 import anyio
 import httpx
-import msgspec
 from anyio.from_thread import start_blocking_portal
 from msgspec import Meta, Struct
 
+from mempo_agents.models.answers import Fault, refusal, shown
 from mempo_agents.models.base import ModelError, ModelOverflow, ModelTimeout
 from mempo_env.errors import ConfigError
-from mempo_env.files import BAD_JSON
-from mempo_env.retrieval.link import retry_after
 from mempo_env.settings import Count, Settings
-from mempo_env.types import storable
 
 T = TypeVar("T")
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=86_400)]
@@ -32,31 +32,21 @@ MAX_BODY = 64 * 2**20
 KEY = "MEMPO_API_KEY"
 """The environment variable that a key is read from; one of our own, so that no other key is sent anywhere."""
 
-TOO_LONG = re.compile(
-    "context_length_exceeded"  # OpenAI, as a code
-    "|exceed_context_size_error|available context size"  # llama.cpp: as a type, and what older ones say
-    "|maximum context length|maximum model length|max_tokens must be at least 1, got -"  # vLLM
-    "|model's context length|exceeds the maximum allowed length"  # SGLang
-    "|exceed context window",  # llama-cpp-python
-    re.IGNORECASE,
-)
-"""How servers say that a prompt is longer than their window; most have no code for it."""
-
-_TOLD = 240  # characters of what a server says that a message shows
+_SECRET = 8  # characters
 _CHANCE = random.Random()  # its own, as the global one is the user's
-_WRONG_FOR_ALL = (401, 403, 404)
 
 
 class Server(Settings, frozen=True, kw_only=True):
     """Where a server is, and how long to wait for it.
 
-    A call is one prompt with all its tries. What is wrong for all calls (no connection after all tries, a
-    refused key, an unknown model) is told at once to those of the same batch that still wait for their turn.
+    A call is one prompt with all its tries. What is wrong for all calls (no connection after all tries; a
+    refused key or an unknown model, if none was answered yet) is told at once to those of the same batch that
+    still wait for their turn. A server on this machine is never asked through a proxy.
 
     Attributes:
         url: Its address, up to the version: http://127.0.0.1:8000/v1.
         key_env: The environment variable that holds its key; unset: none is sent. The key itself is never
-            kept.
+            kept, and masked in whatever comes back if it has at least 8 characters.
         concurrency: Calls under way at a time.
         connect: Seconds for a connection.
         read: Seconds for the next bytes of an answer; a server that does not stream sends none before the
@@ -67,7 +57,8 @@ class Server(Settings, frozen=True, kw_only=True):
             1.5. A server may ask for more (Retry-After), as long as it fits into `total`.
 
     Raises:
-        ConfigError: if the address is none, or the key can't be sent; neither is shown.
+        ConfigError: if the address is none, or the key can't be sent, neither of which is shown; or if the
+            environment names proxies that can't be used.
     """
 
     url: str
@@ -80,32 +71,11 @@ class Server(Settings, frozen=True, kw_only=True):
     pause: Seconds = 0.5
 
     def __post_init__(self) -> None:
-        """Check the address and the key, too."""
+        """Check the address, the key and the proxies, too."""
         super().__post_init__()
         _place(self.url)
         _key(self.key_env)
-
-
-class Fault(Exception):
-    """A try without a usable answer.
-
-    Attributes:
-        kind: What it is if it was the last one.
-        wait: Seconds that the server asks to wait, if it does.
-        final: Whether asking again would give the same.
-        for_all: Whether it would for every other call, too.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        kind: type[ModelError] = ModelError,
-        wait: float | None = None,
-        final: bool = False,
-        for_all: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.kind, self.wait, self.final, self.for_all = kind, wait, final, for_all
+        _client(self)
 
 
 class _Batch(Struct, Generic[T]):
@@ -114,8 +84,9 @@ class _Batch(Struct, Generic[T]):
     server: Server
     client: httpx.AsyncClient
     url: str
-    key: str
+    key: re.Pattern[bytes] | None
     read: Callable[[bytes], T]
+    answered: bool = False
     down: Fault | None = None
 
 
@@ -143,17 +114,14 @@ async def _ask(
 ) -> list[T | ModelError]:
     found: dict[int, T | ModelError] = {}
     key, slots = _key(server.key_env), anyio.Semaphore(server.concurrency)
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    limits = httpx.Limits(max_connections=server.concurrency, max_keepalive_connections=server.concurrency)
-    timeout = httpx.Timeout(server.read, connect=server.connect, pool=None)
 
     async def call(i: int) -> None:
         async with slots:
             answer = await _call(batch, bodies[i])
             found[i] = answer
 
-    async with httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout, verify=_tls()) as client:
-        batch = _Batch(server, client, server.url.rstrip("/") + path, key, read)
+    async with _client(server) as client:
+        batch = _Batch(server, client, server.url.rstrip("/") + path, _spellings(key), read)
         async with anyio.create_task_group() as group:
             for i in range(len(bodies)):
                 group.start_soon(call, i)
@@ -168,7 +136,9 @@ async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
         number += 1
         try:
             with anyio.fail_after(until - anyio.current_time()):
-                return await _try(batch, body)
+                answer = await _try(batch, body)
+            batch.answered = True
+            return answer
         except TimeoutError:
             fault = Fault("no answer in time", ModelTimeout)
         except httpx.HTTPError as error:
@@ -177,28 +147,39 @@ async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
             fault = error
         pause = max(server.pause * 2 ** (number - 1) * _CHANCE.uniform(0.5, 1.5), fault.wait or 0.0)
         if fault.final or number == server.tries or anyio.current_time() + pause >= until:
-            batch.down = fault if fault.for_all else batch.down
+            if fault.for_all and not (fault.final and batch.answered):
+                batch.down = fault
             return _error(server, fault, number)
         await anyio.sleep(pause)
     return _error(server, batch.down, number)
 
 
 async def _try(batch: _Batch[T], body: bytes) -> T:
+    """What is read in an answer, in which the key stands nowhere any more."""
+    status, asked, answer = await _post(batch.client, batch.url, body)
+    if batch.key:
+        answer = batch.key.sub(b"[key]", answer)
     try:
-        status, asked, answer = await _post(batch.client, batch.url, body)
         if status != 200:
             raise refusal(status, answer, asked)
         return batch.read(answer)
     except Fault as fault:
-        fault.args = (_shown(str(fault), batch.key),)
+        fault.args = (shown(str(fault)),)
         raise
 
 
 async def _post(client: httpx.AsyncClient, url: str, body: bytes) -> tuple[int, str | None, bytes]:
-    """Status, Retry-After and body of an answer, or a Fault if it is longer than any should be."""
+    """Status, Retry-After and body of an answer, or a Fault if it is longer than any should be.
+
+    No compression is asked for, and none undone: a few bytes may stand for gigabytes.
+    """
     async with client.stream("POST", url, content=body) as response:
-        answer = bytearray()
-        async for part in response.aiter_bytes():
+        answer, coding = bytearray(), response.headers.get("Content-Encoding", "identity")
+        if coding.strip().lower() not in ("identity", ""):
+            if response.status_code == 200:
+                raise Fault("an answer that is compressed, which was not asked for")
+            return response.status_code, response.headers.get("Retry-After"), b""
+        async for part in response.aiter_raw():
             answer += part
             if len(answer) > MAX_BODY:
                 raise Fault(f"an answer of more than {MAX_BODY / 2**20:,.0f} MiB")
@@ -206,37 +187,6 @@ async def _post(client: httpx.AsyncClient, url: str, body: bytes) -> tuple[int, 
 
 
 # --- What goes wrong ---------------------------------------------------------------------------------------
-
-
-def refusal(status: int, answer: bytes, asked: str | None = None) -> Fault:
-    """What to make of a status other than 200: 408, 409, 429 and 5xx may pass, others stay."""
-    text = answer.decode("utf-8", "replace")
-    told = _message(text)
-    reason = f"status {status}{f': {told}' if told else ''}"
-    if TOO_LONG.search(text):
-        return Fault(reason, ModelOverflow, final=True)
-    passing = status in (408, 409, 429) or status >= 500
-    wait = retry_after(asked) if status in (429, 503) else None
-    return Fault(reason, wait=wait, final=not passing, for_all=status in _WRONG_FOR_ALL)
-
-
-def _message(text: str) -> str:
-    """What an error says: its message in any of the usual places, else the whole text."""
-    try:
-        found = msgspec.json.decode(text)
-    except BAD_JSON:
-        return text
-    for key in ("error", "detail", "message"):
-        if isinstance(found, dict) and found.get(key):
-            found = found[key]
-    return found if isinstance(found, str) else text
-
-
-def _shown(text: str, key: str) -> str:
-    """What a server says, on one line, cut, and without the key that it may have said back."""
-    text = text.replace(key, "[key]") if key else text
-    line = " ".join(storable(text).split())
-    return line if len(line) <= _TOLD else f"{line[:_TOLD]}..."
 
 
 def _fault(error: httpx.HTTPError) -> Fault:
@@ -262,13 +212,55 @@ def _error(server: Server, fault: Fault, number: int) -> ModelError:
             "less, or serve the model with a longer window"
         )
     tried = f"in {number} of {server.tries} tries" if number else "for another one of the same batch"
+    proxy = _proxy(server.url)
     return fault.kind(
         f"wanted an answer of the model at {_place(server.url)}, got none {tried} ({fault}): check the "
-        "server, the model's name and the key"
+        f"server, the model's name and the key{f', and the proxy in {proxy}' if proxy else ''}"
     )
 
 
-# --- Addresses and keys ------------------------------------------------------------------------------------
+# --- Addresses, keys, proxies ------------------------------------------------------------------------------
+
+
+def _client(server: Server) -> httpx.AsyncClient:
+    key = _key(server.key_env)
+    try:
+        return httpx.AsyncClient(
+            headers={
+                "Content-Type": "application/json",
+                "Accept-Encoding": "identity",
+                **({"Authorization": f"Bearer {key}"} if key else {}),
+            },
+            limits=httpx.Limits(
+                max_connections=server.concurrency, max_keepalive_connections=server.concurrency
+            ),
+            timeout=httpx.Timeout(server.read, connect=server.connect, pool=None),
+            verify=_tls(),
+            trust_env=not local(server.url),
+        )
+    except (ImportError, ValueError, httpx.InvalidURL):  # whose texts may hold a password
+        raise ConfigError(
+            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY: wanted proxies as http://HOST:PORT (or "
+            "socks5://HOST:PORT, after pip install 'httpx[socks]') and names of hosts that need none, got "
+            "something else (not shown): mend or unset them"
+        ) from None
+
+
+def local(url: str) -> bool:
+    """Whether an address is this machine's own."""
+    host = httpx.URL(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _proxy(url: str) -> str:
+    """The environment variable whose proxy leads to an address; "" if none does."""
+    found, known = httpx.URL(url), getproxies()
+    if local(url) or proxy_bypass(found.host):
+        return ""
+    return next((f"{kind.upper()}_PROXY" for kind in (found.scheme, "all") if kind in known), "")
 
 
 def _place(url: str) -> str:
@@ -296,6 +288,18 @@ def _key(variable: str) -> str:
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"{variable}: wanted a key of printable ASCII characters, got others (not shown)")
     return key
+
+
+def _spellings(key: str) -> re.Pattern[bytes] | None:
+    """The key however an answer spells it: plain, or by escapes of JSON, HTML or addresses.
+
+    None if there is no key, or one so short that it is no secret ("EMPTY") but may be a word of an answer.
+    """
+    if len(key) < _SECRET:
+        return None
+    one = rb"(?:(?i:\\{1,8}u00%02x|%%%02x|&#0*%d;|&#x0*%02x;)|%b|\\{0,8}%b)"
+    parts = (one % (*[ord(c)] * 4, re.escape(escape(c).encode()), re.escape(c.encode())) for c in key)
+    return re.compile(b"".join(parts))
 
 
 @cache

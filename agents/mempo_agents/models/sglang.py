@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import httpx
 import msgspec
 from msgspec import Meta, Struct
 
+from mempo_agents.models.answers import Fault, count, decoded, refusal
 from mempo_agents.models.base import (
     NOTHING_BEFORE,
     Ids,
@@ -21,13 +23,11 @@ from mempo_agents.models.base import (
     seed_of,
 )
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
-from mempo_agents.models.server import Fault, Server, ask, refusal
+from mempo_agents.models.server import Server, ask, local
 from mempo_agents.models.weights import check_same, shapes
 from mempo_env.errors import ConfigError
-from mempo_env.files import BAD_JSON, digest
-from mempo_env.types import Call, FinishReason
-
-T = TypeVar("T")
+from mempo_env.files import digest, file_digest
+from mempo_env.types import Call, FinishReason, storable
 
 
 class SGLang(Server, frozen=True, kw_only=True):
@@ -59,9 +59,12 @@ class SGLang(Server, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """Of what decides an answer, as far as it is known here: model, tokenizer, sampling."""
-        settings = msgspec.json.encode(self.sampling)
-        return f"sglang-1-{self.name}-{digest(tokenizer_digest(load_tokenizer(self.model)), settings)}"
+        """Of what decides an answer, as far as it is known here: model, tokenizer, sampling.
+
+        Of a folder: its config, and the names and shapes of its tensors. What is in them is the server's.
+        """
+        known = (tokenizer_digest(load_tokenizer(self.model)), *_network_digests(Path(self.model)))
+        return f"sglang-2-{self.name}-{digest(*known, msgspec.json.encode(self.sampling))}"
 
     def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
         """Answer each prompt, in order; a call that failed after its bounded tries is its error.
@@ -77,19 +80,24 @@ class SGLang(Server, frozen=True, kw_only=True):
                 found[i] = error
         bodies = [_body(ids, prompts[i], self.sampling) for i, ids in asked.items()]
         for i, answer in zip(asked, ask(self, "/generate", bodies, read_generated), strict=True):
-            if isinstance(answer, ModelError):
-                found[i] = answer
-                continue
-            found[i] = Call(
-                segments=prompts[i].segments,
-                output=decode(tokenizer, answer.ids, prompts[i].stop),
-                prompt_ids=asked[i],
-                output_ids=answer.ids,
-                logprobs=answer.logprobs,
-                finish_reason=answer.finish_reason,
-                cached_tokens=answer.cached_tokens,
-            )
+            found[i] = answer if isinstance(answer, ModelError) else self._call(prompts[i], asked[i], answer)
         return [found[i] for i in range(len(prompts))]
+
+    def _call(self, prompt: Prompt, ids: tuple[int, ...], answer: Generated) -> Call | ModelError:
+        if wrong := _contradiction(answer, len(ids), self.sampling.max_tokens, _vocabulary(self.model)):
+            return ModelError(
+                f"wanted the ids that were sampled after the prompt's, got {wrong}: serve the model whose "
+                "name or folder was given, with nothing before it that changes what is asked or answered"
+            )
+        return Call(
+            segments=prompt.segments,
+            output=decode(load_tokenizer(self.model), answer.ids, prompt.stop),
+            prompt_ids=ids,
+            output_ids=answer.ids,
+            logprobs=answer.logprobs,
+            finish_reason=answer.finish_reason,
+            cached_tokens=count(answer.cached_tokens, len(ids)),
+        )
 
     def score(self, asked: Sequence[tuple[Ids, Ids]]) -> list[tuple[float, ...] | ModelError]:
         """Log-probabilities of the second ids after the first, as `Engine.score` says.
@@ -148,13 +156,14 @@ def wait_until_ready(server: SGLang, seconds: float = 300.0) -> None:
     Raises:
         ModelTimeout: if it does not within so many seconds.
     """
+    place = f"{server.url.rstrip('/')}/health"
     until, told = time.monotonic() + seconds, "nothing listens there"
     while time.monotonic() < until:
         try:
-            status = httpx.get(f"{server.url.rstrip('/')}/health", timeout=server.connect).status_code
-            if status == 200:
-                return
-            told = f"status {status}"
+            with httpx.stream("GET", place, timeout=server.connect, trust_env=not local(place)) as answer:
+                if answer.status_code == 200:
+                    return
+                told = f"status {answer.status_code}"
         except httpx.HTTPError as error:
             told = f"no answer ({type(error).__name__})"
         time.sleep(min(0.5, max(until - time.monotonic(), 0.0)))
@@ -194,8 +203,8 @@ def _scoring(first: Ids, then: Ids) -> bytes:
 
 class _Finish(Struct):
     type: str
-    message: str = ""
-    status_code: int | None = None
+    message: Any = None
+    status_code: Any = None
 
 
 _Id: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -203,13 +212,25 @@ _Id: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 
 class _Meta(Struct):
     finish_reason: _Finish
+
+
+class _Sampled(_Meta):
     output_token_logprobs: tuple[tuple[float, _Id, Any], ...]
+    prompt_tokens: Any = None
+    cached_tokens: Any = None
+
+
+class _Read(_Meta):
     input_token_logprobs: tuple[tuple[float | None, _Id, Any], ...] | None = None
-    cached_tokens: Annotated[int, Meta(ge=0)] | None = None
 
 
-class _Answer(Struct):
-    meta_info: _Meta
+class _Generated(Struct):
+    meta_info: _Sampled
+    output_ids: tuple[_Id, ...] | None = None
+
+
+class _Scored(Struct):
+    meta_info: _Read
 
 
 class _Updated(Struct):
@@ -224,12 +245,14 @@ class Generated(Struct, frozen=True):
         ids: What was sampled.
         logprobs: Of each id (nats).
         finish_reason: Why it stopped.
+        prompt_tokens: Tokens of the prompt; None where the server does not tell.
         cached_tokens: Tokens of the prompt that came from the server's prefix cache, where it tells.
     """
 
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     finish_reason: FinishReason
+    prompt_tokens: int | None
     cached_tokens: int | None
 
 
@@ -240,16 +263,24 @@ def read_generated(body: bytes) -> Generated:
     """Read the body of an answer of status 200.
 
     Raises:
-        Fault: if it is no answer, without tokens, or one that the server broke off.
+        Fault: if it is no answer, without tokens, with log-probabilities that are none or of other ids than
+            those that it says were sampled, or one that the server broke off.
     """
-    meta = _told(body)
+    answer = decoded(body, _Generated)
+    meta = answer.meta_info
+    _check_whole(meta.finish_reason)
     if not meta.output_token_logprobs:
         raise Fault("an answer without tokens")
+    logprobs, ids, _ = zip(*meta.output_token_logprobs, strict=True)
+    _check_logprobs(logprobs)
+    if answer.output_ids not in (None, ids):
+        raise Fault("log-probabilities of other ids than those that were sampled")
     return Generated(
-        ids=tuple(token for _, token, _ in meta.output_token_logprobs),
-        logprobs=tuple(logprob for logprob, _, _ in meta.output_token_logprobs),
+        ids=ids,
+        logprobs=logprobs,
         finish_reason=_REASONS.get(meta.finish_reason.type, ""),
-        cached_tokens=meta.cached_tokens,
+        prompt_tokens=count(meta.prompt_tokens),
+        cached_tokens=count(meta.cached_tokens),
     )
 
 
@@ -263,9 +294,12 @@ def read_scored(body: bytes) -> Scored:
     Raises:
         Fault: if it is no answer, without the prompt's log-probabilities, or one that the server broke off.
     """
-    told = _told(body).input_token_logprobs
+    meta = decoded(body, _Scored).meta_info
+    _check_whole(meta.finish_reason)
+    told = meta.input_token_logprobs
     if not told:
         raise Fault("an answer without log-probabilities of the prompt")
+    _check_logprobs(logprob for logprob, *_ in told if logprob is not None)
     return tuple((logprob, token) for logprob, token, _ in told)
 
 
@@ -275,7 +309,7 @@ def read_updated(body: bytes) -> None:
     Raises:
         Fault: if the server says that it did not take them.
     """
-    updated = _decoded(body, _Updated)
+    updated = decoded(body, _Updated)
     if not updated.success:
         raise Fault(f"the weights were not taken: {updated.message or 'no reason given'}", final=True)
 
@@ -297,17 +331,48 @@ def _logprobs(wanted: Ids, told: Scored) -> tuple[float, ...] | ModelError:
     )
 
 
-def _told(body: bytes) -> _Meta:
-    meta = _decoded(body, _Answer).meta_info
-    end = meta.finish_reason
+def _check_whole(end: _Finish) -> None:
+    """Refuse an answer that the server broke off."""
     if end.type == "abort":
-        told = msgspec.json.encode({"message": end.message or "the server broke the answer off"})
-        raise refusal(end.status_code or 500, told)
-    return meta
+        told = end.message if isinstance(end.message, str) else ""
+        said = msgspec.json.encode({"message": storable(told) or "the server broke the answer off"})
+        raise refusal(end.status_code if type(end.status_code) is int else 500, said)
 
 
-def _decoded(body: bytes, kind: type[T]) -> T:
+def _check_logprobs(logprobs: Iterable[float]) -> None:
+    """Refuse numbers that no softmax gives; rounding may take one a little above 0."""
+    if not all(-1e6 < one < 1e-2 for one in logprobs):
+        raise Fault("log-probabilities that are none: they lie between minus infinity and 0")
+
+
+def _contradiction(answer: Generated, prompt: int, most: int, vocabulary: int) -> str:
+    """What in an answer can't be, if so many ids were asked for so many; "" if all can."""
+    if answer.prompt_tokens not in (None, prompt):
+        return f"an answer to {answer.prompt_tokens:,} ids instead of {prompt:,}"
+    if len(answer.ids) > most:
+        return f"{len(answer.ids):,} ids instead of at most {most:,}"
+    if max(answer.ids) >= vocabulary:
+        return f"the id {max(answer.ids):,}, where a vocabulary of {vocabulary:,} ends"
+    return ""
+
+
+# --- The model's folder ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def _vocabulary(model: str) -> int:
+    """Ids that the network may sample, some of which may be no token; without its config: its tokens."""
+    from transformers import AutoConfig
+
     try:
-        return msgspec.json.decode(body, type=kind)
-    except BAD_JSON as error:
-        raise Fault(f"an answer that is not what was asked for: {error}") from None
+        return int(AutoConfig.from_pretrained(model).get_text_config().vocab_size)
+    except (OSError, ValueError, KeyError, AttributeError):
+        return len(load_tokenizer(model))
+
+
+def _network_digests(folder: Path) -> tuple[str, ...]:
+    """Of a network's config and of the shapes of its weights, where they lie in a folder."""
+    config = folder / "config.json"
+    known = file_digest(config) if config.is_file() else ""
+    weights = shapes(folder) if any(folder.glob("*.safetensors")) else {}
+    return known, str(sorted(weights.items()))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 _CONFIG = typer.Option(help="TOML with a table for each part: [policy], [task], ...")
 _SET = typer.Option("--set", help="NAME=VALUE of one setting, as in config.steps=3; may be given often.")
+TRACK: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="Log to wandb or trackio, too: offline and local by default; may be given twice."),
+]
 _OUT = typer.Option(help="Folder of the run; an unfinished one is gone on with.")
 
 
@@ -16,6 +20,7 @@ def llm(
     out: Annotated[Path, _OUT],
     config: Annotated[Path | None, _CONFIG] = None,
     change: Annotated[list[str] | None, _SET] = None,
+    track: TRACK = None,
 ) -> None:
     """Train a language model by GRPO or PPO with credit for its memory; policy.model is all that is needed.
 
@@ -24,7 +29,7 @@ def llm(
     from mempo_trainers.llm.settings import Setup, read_setup
     from mempo_trainers.llm.train import train
 
-    _tell(out, train(read_setup(Setup, config, change or ()), out))
+    _tell(out, train(read_setup(Setup, config, change or ()), out, track=track or ()))
     typer.echo(f"next: mempo doctor {out}")
 
 
@@ -32,6 +37,7 @@ def sft(
     out: Annotated[Path, _OUT],
     config: Annotated[Path | None, _CONFIG] = None,
     change: Annotated[list[str] | None, _SET] = None,
+    track: TRACK = None,
 ) -> None:
     """Let a language model imitate an expert's episodes, or a file of chats.
 
@@ -40,7 +46,7 @@ def sft(
     from mempo_trainers.llm.settings import SftSetup, read_setup
     from mempo_trainers.llm.train import POLICY, imitate
 
-    _tell(out, imitate(read_setup(SftSetup, config, change or ()), out))
+    _tell(out, imitate(read_setup(SftSetup, config, change or ()), out, track=track or ()))
     typer.echo(f"next: mempo train llm --set policy.model={out / POLICY} --out ...")
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mempo_agents.models.base import Engine, ModelError, Prompt, Sampling
+from mempo_agents.models.base import Engine, ModelError, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.huggingface import HuggingFace
 from mempo_agents.table import make_agent
+from mempo_env.errors import ConfigError, RolloutError
 from mempo_env.files import digest
 from mempo_env.types import Call
 from mempo_trainers.llm.settings import Sampler
+from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySettings, open_policy
 from mempo_trainers.policies.tiny_lm import TinyLM
 from mempo_trainers.policies.tiny_lm.policy import SHAPE
+from mempo_trainers.sample import Draw
 from mempo_trainers.scoring.table import open_scorer
 from mempo_trainers.text import Players, TextPolicy, players
 
@@ -40,11 +45,13 @@ class Opened:
         policy: Who learns.
         players: Makes the agent that plays as the policy is then.
         began: A digest of what the policy began with.
+        check: Called where an episode failed; a ModelError if the server that generates is gone.
     """
 
     policy: Saved
     players: Players
     began: str
+    check: Callable[[], None] = lambda: None
 
 
 def opened(
@@ -69,11 +76,14 @@ def opened(
 
     Raises:
         ConfigError: if there is no such model, or the server's address is none.
+        ModelTimeout: if no server is healthy there in time.
         ModelError: from the players, if the server does not take the weights.
     """
     folder = Path(settings.model)
     if (folder / SHAPE).is_file():
         learning.pop("seed", None)
+        if sampler.url:
+            raise ConfigError(f"sampler.url: wanted none for {folder}, which is asked in this process")
         tiny = TinyLM.load(folder, learning_rate=learning_rate, max_new=settings.max_new, **learning)
         files = [path.read_bytes() for path in sorted(folder.iterdir())]
         return Opened(tiny, players(tiny), digest(*files))
@@ -84,28 +94,48 @@ def opened(
         learning_rate=learning_rate,
         **learning,
     )
-    engine = _engine(sampler, policy, out)
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=policy.max_new)
+    if not sampler.url:
+        model = HuggingFace(loaded=policy.loaded, batch=sampler.batch, sampling=sampling)
+        inside = InProcess(model, policy)
+        return Opened(policy, lambda _: make_agent(agent, model=inside), str(policy.began))
+    served = _served(sampler, sampling, policy, out / WEIGHTS)
     if sampler.scorer == "server":
-        policy.scorer = open_scorer("server", model=_Late(engine))
-    return Opened(policy, lambda _: make_agent(agent, model=engine()), str(policy.began))
+        policy.scorer = open_scorer("server", model=served)
+    return Opened(policy, lambda _: make_agent(agent, model=served()), str(policy.began), served.check)
+
+
+def checked(draw: Draw, check: Callable[[], None]) -> Draw:
+    """Draws that end the run where the server is gone, so that none is learned from in part.
+
+    Args:
+        draw: Plays with the server.
+        check: Of `Opened`.
+    """
+
+    def drawn(step: int, attempt: int, questions: int) -> Rollouts:
+        with _of_a_step():
+            found = draw(step, attempt, questions)
+            if found.data.masked_N.any():
+                check()
+        return found
+
+    return drawn
+
+
+@contextmanager
+def _of_a_step() -> Iterator[None]:
+    """What fails before a step has learned anything leaves the policy as the step before left it."""
+    try:
+        yield
+    except ModelError as error:
+        raise RolloutError(f"{error}; mend that, and let the run go on") from None
 
 
 def save_anew(policy: Saved, folder: Path) -> None:
     """Save a policy where there may be an older one."""
     shutil.rmtree(folder, ignore_errors=True)
     policy.save(folder)
-
-
-def _engine(sampler: Sampler, policy: HuggingFacePolicy, out: Path) -> Callable[[], Engine]:
-    """What makes the model that writes as the policy is when it is called, at temperature 1."""
-    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=policy.max_new)
-    if sampler.url:
-        from mempo_agents.models.sglang import SGLang
-
-        server = SGLang(model=policy.settings.model, url=sampler.url, sampling=sampling)
-        return Served(server, policy, out / WEIGHTS)
-    inside = InProcess(HuggingFace(loaded=policy.loaded, batch=sampler.batch, sampling=sampling), policy)
-    return lambda: inside
 
 
 @dataclass(frozen=True)
@@ -144,11 +174,20 @@ class InProcess:
 
 @dataclass
 class Served:
-    """A server that gets the policy's weights whenever they have changed."""
+    """A server that gets the policy's weights whenever they have changed.
+
+    Attributes:
+        server: Who generates.
+        policy: Whose weights it gets,
+        folder: in this folder.
+        wait: Raises a ModelError if the server is not there.
+        updates: Of the policy when it last got them; -1: never.
+    """
 
     server: Engine
     policy: HuggingFacePolicy
     folder: Path
+    wait: Callable[[], None] = lambda: None
     updates: int = -1
 
     def __call__(self) -> Engine:
@@ -159,14 +198,39 @@ class Served:
             self.updates = self.policy.updates
         return self.server
 
-
-@dataclass(frozen=True)
-class _Late:
-    """Scores with an engine as it is when it is asked."""
-
-    engine: Callable[[], Engine]
+    def check(self) -> None:
+        """A ModelError if the server is gone; one that is there again has other weights, so it gets ours."""
+        self.updates = -1
+        self.wait()
 
     def score(
         self, asked: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> Sequence[tuple[float, ...] | ModelError]:
-        return self.engine().score(asked)
+        """As `Engine.score` says, with the weights as they are now.
+
+        Raises:
+            RolloutError: if the server is gone.
+        """
+        with _of_a_step():
+            found = self().score(asked)
+            if any(isinstance(answer, ModelError) for answer in found):
+                self.check()
+        return found
+
+
+def _served(sampler: Sampler, sampling: Sampling, policy: HuggingFacePolicy, folder: Path) -> Served:
+    """A server that is healthy."""
+    from mempo_agents.models.sglang import SGLang, wait_until_ready
+
+    server = SGLang(model=policy.settings.model, url=sampler.url, sampling=sampling)
+
+    def wait() -> None:
+        print(f"{sampler.url}: waiting until it is healthy, at most {sampler.wait:g} s", file=sys.stderr)  # noqa: T201
+        try:
+            wait_until_ready(server, sampler.wait)
+        except ModelTimeout as error:
+            raise ModelTimeout(f"sampler.url {sampler.url}: {error}") from None
+
+    made = Served(server, policy, folder, wait)
+    made.check()
+    return made

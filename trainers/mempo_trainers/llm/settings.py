@@ -5,10 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from mempo_env.errors import ConfigError
 from mempo_env.settings import Count, Settings, Whole
@@ -83,14 +84,21 @@ class Sampler(Settings, frozen=True):
     Attributes:
         url: Address of an SGLang server that serves the policy's model from the same disk; "": in process.
         batch: Episodes that are generated at a time, in process.
+        wait: Seconds within which the server must be healthy: at the start, and where a call to it failed.
         spare: Episodes a step that may be played again where one failed by no fault of the policy.
-        scorer: See `mempo_trainers.scoring.table.SCORERS`.
+        scorer: See `mempo_trainers.scoring.table.SCORERS`; "server" needs one.
     """
 
     url: str = ""
     batch: Count = 64
+    wait: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
     spare: Whole = 8
     scorer: Literal["prefix_tree", "naive", "server"] = "prefix_tree"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scorer == "server" and not self.url:
+            raise ConfigError("scorer: wanted one in this process where there is no url, got 'server'")
 
 
 class Setup(Settings, frozen=True):

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from mempo_agents.models.base import Message, Prompt
+from mempo_agents.models.base import Message, ModelError, Prompt
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, DataError
-from mempo_env.files import digest, read_jsonl
+from mempo_env.files import atomic_file, digest, read_jsonl
 from mempo_env.types import Episode, Invalid, Split
+from mempo_env.viewer import SAMPLES
 from mempo_trainers.grpo import grpo
-from mempo_trainers.llm.engines import Opened, opened, save_anew
+from mempo_trainers.llm.engines import Opened, checked, opened, save_anew
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
 from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.ppo import ppo
@@ -26,20 +27,24 @@ from mempo_trainers.sft import Examples, sft, shown, tokenised
 from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, play
 from mempo_trainers.tokens import Ragged, plain_responses
 
+SHOWN = 8
+"""Episodes of an evaluation that are kept for `mempo view`."""
+
 LOOPS = {"grpo": grpo, "ppo": ppo}
 
 POLICY, BEST = "policy", "best"
 """Folders in that of a run: the policy at its end; the one that was best on the dev split, with its step."""
 
 
-def train(setup: Setup, out: Path, board: bool = True) -> dict[str, float]:
+def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()) -> dict[str, float]:
     """Train by GRPO or PPO, or go on; returns and writes what the policy does on the test split.
 
     Args:
         setup: Everything.
         out: Folder of the run: settings.json, metrics.jsonl, checkpoint.safetensors, policy/, best-STEP/,
-            result.json.
+            episodes-STEP.jsonl, result.json.
         board: Write the metrics for TensorBoard too, where it is installed.
+        track: Further trackers, see `mempo_trainers.trackers`.
 
     Raises:
         ConfigError: for settings that do not fit one another, the model or the data.
@@ -53,7 +58,7 @@ def train(setup: Setup, out: Path, board: bool = True) -> dict[str, float]:
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
     made = opened(setup.policy, setup.sampler, task.agent, out, **learning)
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
-    with Run(out, settings, board) as run:
+    with Run(out, settings, board, track=track) as run:
         draw = drawing(
             made.players,
             made.policy.tokenizer,
@@ -64,11 +69,11 @@ def train(setup: Setup, out: Path, board: bool = True) -> dict[str, float]:
             setup.sampler.spare,
         )
         watch = Watcher(made, task, asked["dev"], setup.evaluate_every, out)
-        LOOPS[config.algo](made.policy, draw, config, run, watch)
+        LOOPS[config.algo](made.policy, checked(draw, made.check), config, run, watch)
         return _concluded(made, task, asked["test"], out)
 
 
-def imitate(setup: SftSetup, out: Path, board: bool = True) -> dict[str, float]:
+def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str] = ()) -> dict[str, float]:
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
     asked = {split: task.asked(split) for split in _SPLITS}
@@ -77,7 +82,7 @@ def imitate(setup: SftSetup, out: Path, board: bool = True) -> dict[str, float]:
     told = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
     settings["data"]["examples"] = told
-    with Run(out, settings, board) as run:
+    with Run(out, settings, board, track=track) as run:
         sft(
             made.policy,
             examples,
@@ -91,18 +96,39 @@ def imitate(setup: SftSetup, out: Path, board: bool = True) -> dict[str, float]:
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
-def evaluate(made: Opened, question_ids: Sequence[str], task: Task, split: Split) -> dict[str, float]:
+def evaluate(
+    made: Opened, question_ids: Sequence[str], task: Task, split: Split, out: Path
+) -> dict[str, float]:
     """What a policy does on questions, as it samples: means over episodes that are not masked.
 
     `em` and `f1` are of objectives, `success` is all of them right, `well_formed` the share of rounds that
     can be read.
+
+    Args:
+        made: Who plays.
+        question_ids: What is asked.
+        task: What is played.
+        split: Whose questions.
+        out: A file for the first episodes, which `mempo view` shows.
+
+    Raises:
+        ModelError: if the server that generates is gone, or every episode failed.
     """
     player = made.players(np.random.default_rng(0))
     played = play(player, question_ids, task.env_kwargs(split), seed=0)
-    return _means([episode for episode in played if not episode.mask_episode])
+    live = [episode for episode in played if not episode.mask_episode]
+    if len(live) < len(played):
+        made.check()
+    if not live:
+        told = f"{played[0].stop_reason}: {played[0].stop_detail}"
+        raise ModelError(f"wanted episodes of {split!r}, got {len(played)} that all failed, by {told}")
+    with atomic_file(out) as file:
+        file.writelines(msgspec.json.encode(episode) + b"\n" for episode in played[:SHOWN])
+    return _means(live)
 
 
 def _means(played: Sequence[Episode]) -> dict[str, float]:
+    """Of episodes, at least one."""
     rounds = [round for episode in played for round in episode.rounds]
     return {
         "em": float(np.mean([episode.score.em for episode in played])),
@@ -137,7 +163,8 @@ class Watcher:
         """The measures of a step, "dev_em" and so on; none where it is not evaluated."""
         if not self.every or step % self.every:
             return {}
-        found = evaluate(self.opened, self.asked, self.task, "dev")
+        samples = self.out / f"{SAMPLES}-{step:06d}.jsonl"
+        found = evaluate(self.opened, self.asked, self.task, "dev", samples)
         if found["em"] > max(self._before(step), default=-1.0):
             for older in self.out.glob(f"{BEST}-*"):
                 shutil.rmtree(older)
@@ -151,7 +178,7 @@ class Watcher:
 
 
 def _concluded(made: Opened, task: Task, asked: Sequence[str], out: Path) -> dict[str, float]:
-    result = evaluate(made, asked, task, "test")
+    result = evaluate(made, asked, task, "test", out / f"{SAMPLES}-test.jsonl")
     save_anew(made.policy, out / POLICY)
     conclude(out, result)
     return result
