@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Says that so much more is done, and what there is to tell of it."""
+
+    def __call__(self, amount: int, told: str = "", /) -> None:
+        """Show it."""
+        ...
+
 
 LOG_INTERVAL_S = 10.0
 QUIET_S = 1.0
@@ -40,16 +48,17 @@ def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Advanc
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[told]}"),
     )
     start, worked = time.monotonic(), 0
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=total, completed=done, rate="")
+        task = bar.add_task(label, total=total, completed=done, rate="", told="")
 
-        def advance(amount: int) -> None:
+        def advance(amount: int, told: str = "", /) -> None:
             nonlocal worked
             worked += amount
             rate = worked / max(time.monotonic() - start, 1e-9)
-            bar.update(task, advance=amount, rate=_pace(rate))
+            bar.update(task, advance=amount, rate=_pace(rate), told=told)
 
         yield advance
 
@@ -61,7 +70,7 @@ def _pace(rate: float) -> str:
 
 def _lines(label: str, total: int | None, done: int, unit: str) -> Iterator[Advance]:
     start = last = time.monotonic()
-    worked = 0
+    worked, last_told = 0, ""
 
     def line() -> str:
         elapsed = max(time.monotonic() - start, 1e-9)
@@ -72,11 +81,11 @@ def _lines(label: str, total: int | None, done: int, unit: str) -> Iterator[Adva
         text += f" {unit}, {_pace(rate)}"
         if total is not None and rate > 0 and done + worked < total:
             text += f", {(total - done - worked) / rate:,.0f} s left"
-        return text
+        return f"{text}; {last_told}" if last_told else text
 
-    def advance(amount: int) -> None:
-        nonlocal worked, last
-        worked += amount
+    def advance(amount: int, told: str = "", /) -> None:
+        nonlocal worked, last, last_told
+        worked, last_told = worked + amount, told
         if time.monotonic() - last >= LOG_INTERVAL_S:
             last = time.monotonic()
             print(line(), file=sys.stderr, flush=True)  # noqa: T201
