@@ -32,6 +32,7 @@ agent = Scripted(write, "broken", "broken-1")
 """
 
 MOODY = """
+import os
 import signal
 from pathlib import Path
 
@@ -71,12 +72,12 @@ def test_an_agent_that_crashes_is_told_with_its_place(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was an agent that ran out of its budget, and nobody was told why."""
-    (folder / "own_broken.py").write_text(BROKEN)
-    assert main([*COMMAND, "--agents", "own_broken:agent", "--episodes", "3"]) == 1
+    (folder / "failing_broken.py").write_text(BROKEN)
+    assert main([*COMMAND, "--agents", "failing_broken:agent", "--episodes", "3"]) == 1
     line, first = capsys.readouterr().err.splitlines()[-2:]
-    assert line == "failed: own_broken:agent, 3 of 3 episodes (3 agent_error)"
-    assert first == "  the first: KeyError: 'key that\\nis not there' (own_broken.py:5)"
-    for row in rows_of("own_broken:agent"):
+    assert line == "failed: failing_broken:agent, 3 of 3 episodes (3 agent_error)"
+    assert first == "  the first: KeyError: 'key that\\nis not there' (failing_broken.py:5)"
+    for row in rows_of("failing_broken:agent"):
         assert (row.failure, row.masked) == ((Failure.AGENT_ERROR,), False)
         assert row.stop_detail == row.episode.stop_detail
 
@@ -85,14 +86,14 @@ def test_what_failed_by_no_fault_of_the_agent_is_played_again_and_nothing_is_los
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A retry is killed on its way: what failed before stays until it has another result."""
-    (folder / "own_moody.py").write_text(MOODY)
-    command = [*COMMAND, "--agents", "own_moody:agent", "--episodes", "8"]
+    (folder / "failing_moody.py").write_text(MOODY)
+    command = [*COMMAND, "--agents", "failing_moody:agent", "--episodes", "8"]
     ids = read_ids(8)
     (folder / "down").touch()
     (folder / "up").write_text(" ".join(ids[:2]))
     assert ended(mempo(*command))[0] == 0
     before = (folder / "run" / RESULTS).read_bytes()
-    assert [row.masked for row in rows_of("own_moody:agent")] == [False] * 2 + [True] * 6
+    assert [row.masked for row in rows_of("failing_moody:agent")] == [False] * 2 + [True] * 6
     assert ended(mempo(*command))[0] == 0
     assert (folder / "run" / RESULTS).read_bytes() == before, "by itself nothing is played again"
 
@@ -100,13 +101,13 @@ def test_what_failed_by_no_fault_of_the_agent_is_played_again_and_nothing_is_los
     (folder / "kill").touch()
     assert ended(mempo(*command, "--retry-failed"))[0] == -signal.SIGKILL
     assert (folder / "run" / RESULTS).read_bytes().startswith(before)
-    assert [row.masked for row in rows_of("own_moody:agent")] == [False] * 5 + [True] * 3
+    assert [row.masked for row in rows_of("failing_moody:agent")] == [False] * 5 + [True] * 3
     assert main(["bench", "report", "run"]) == 0
     assert "3 failed" in capsys.readouterr().out
 
     (folder / "kill").unlink()
     assert ended(mempo(*command, "--retry-failed"))[0] == 0
-    found = rows_of("own_moody:agent")
+    found = rows_of("failing_moody:agent")
     assert [row.stop_reason for row in found] == [StopReason.ANSWERED] * 8
     assert [row.question_id for row in found] == ids
     after = (folder / "run" / RESULTS).read_bytes()
@@ -115,17 +116,17 @@ def test_what_failed_by_no_fault_of_the_agent_is_played_again_and_nothing_is_los
 
 
 def test_a_retry_that_fails_again_is_one_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "own_moody.py").write_text(MOODY)
+    (folder / "failing_moody.py").write_text(MOODY)
     (folder / "down").touch()
     (folder / "up").touch()
-    command = [*COMMAND, "--agents", "own_moody:agent", "--episodes", "2"]
+    command = [*COMMAND, "--agents", "failing_moody:agent", "--episodes", "2"]
     for retry in ([], ["--retry-failed"], ["--retry-failed"]):
         capsys.readouterr()
         assert main([*command, *retry]) == 1
         told = capsys.readouterr().err
         assert "2 of 2 episodes (2 model_error), 2 by no fault of the agent" in told
         assert "the first: ModelError: nobody listens" in told.replace("mempo_agents.models.base.", "")
-    assert len(rows_of("own_moody:agent")) == 2
+    assert len(rows_of("failing_moody:agent")) == 2
 
 
 def read_ids(count: int) -> list[str]:

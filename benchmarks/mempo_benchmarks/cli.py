@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mempo_agents.table import AGENTS as NAMES
-from mempo_benchmarks.results import first_line
+from mempo_benchmarks.results import SCRIPTED, first_line
 from mempo_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -123,8 +123,6 @@ def _few(plan: Plan) -> str:
 
 def _asked(plan: Plan) -> str:
     """Which agents ask another model than the one of the command; "" if none does."""
-    from mempo_benchmarks.run import SCRIPTED
-
     models = {arm.agent: arm.model for arm in plan.arms if arm.model}
     own = [f"{agent} asks {model}" for agent, model in models.items() if ":" in agent]
     return f"note: {', '.join(own)}" if own and plan.model != SCRIPTED else ""
@@ -193,16 +191,20 @@ def report(
 
 
 def show(comparison: Comparison) -> None:
-    """Print a comparison: what was run, what differs, the tables."""
+    """Print a comparison: what was run, what differs, what it comes to, the tables."""
     from rich.console import Console
 
-    from mempo_benchmarks.report import lead, tables
+    from mempo_benchmarks.conclusion import conclusions
+    from mempo_benchmarks.report import behind, lead, tables
 
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for _, plan in comparison.runs:
         console.print(lead(plan), style="bold")
+        if models := behind(plan):
+            console.print(models)
     for difference in comparison.differing:
         console.print(f"differs: {difference}", style="yellow")
     for note in comparison.notes:
         console.print(f"note: {note}", style="yellow")
+    console.print("", *conclusions(comparison), sep="\n")
     console.print("", *tables(comparison), sep="\n")

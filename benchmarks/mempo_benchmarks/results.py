@@ -23,6 +23,9 @@ PLAN = "run.json"
 FAILED = (*NO_FAULT, StopReason.AGENT_ERROR, StopReason.TIMEOUT)
 """Stop reasons of episodes that failed rather than ended; they count as wrong all the same."""
 
+SCRIPTED = "scripted"
+"""The model that is asked where none is said; it counts its tokens as words."""
+
 _CHECK = b',"check":"'
 _CHECKED = len(_CHECK) + 16 + len(b'"}')
 _SHOWN = 40  # characters of a value that a message shows
@@ -228,7 +231,11 @@ def _calls(episode: Episode) -> tuple[Call, ...]:
 
 def _unit(arm: Arm, episode: Episode) -> str:
     told = any(call.output_ids or call.output_tokens is not None for call in _calls(episode))
-    return f"tokens of {arm.model}" if told and arm.model else str(episode.settings.get("tokenizer", "words"))
+    return (
+        f"tokens of {arm.model}"
+        if told and arm.model not in ("", SCRIPTED)
+        else str(episode.settings.get("tokenizer", "words"))
+    )
 
 
 def _cached(episode: Episode) -> int | None:

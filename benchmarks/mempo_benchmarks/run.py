@@ -16,7 +16,7 @@ from mempo_agents.models.base import Model, Sampling
 from mempo_agents.models.table import MODELS, ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import FAILED, Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.results import FAILED, SCRIPTED, Arm, Plan, Row, address, read_rows, row_of
 from mempo_benchmarks.sources import code_digest, own_digest, package_digest, source
 from mempo_benchmarks.watch import Watched
 from mempo_env import ENVIRONMENTS, __version__
@@ -32,9 +32,6 @@ from mempo_env.types import Episode, StopReason
 FLOORS = ("empty", "random")
 CEILING = "oracle"
 """Always run, so that every table says what nothing and what everything is worth."""
-
-SCRIPTED = "scripted"
-"""The model that is asked where none is said."""
 
 
 def make_plan(
