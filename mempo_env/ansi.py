@@ -17,11 +17,12 @@ def render_round(episode: Episode) -> str:
         prompt = (episode.ledger[i] for i in episode.final_view)
         return "\n".join([_title(f"{episode.question_id}: before the first round"), *map(_segment, prompt)])
     last = episode.rounds[-1]
-    made = (s for s in episode.ledger if s.round == last.number and s.kind != "hint")
+    made = [s for s in episode.ledger if s.round == last.number and s.kind != "hint"]
+    told = any(s.kind == "memory" for s in made)  # by a bank
     lines = [
         _title(f"{episode.question_id}: round {last.number}"),
         *map(_segment, made),
-        _line("memory", last.memory or "(empty)"),
+        *([] if told else [_line("memory", last.memory or "(empty)")]),
         _line("tokens", _tokens(last)),
         _line("evidence", _evidence(last)),
     ]

@@ -21,7 +21,18 @@ from msgspec.structs import replace
 
 from mempo_env.protocol import one_line
 from mempo_env.scoring import bare, contains, holds, is_closed, normalise, normalised_answers
-from mempo_env.types import Call, Diagnostics, Evidence, Failure, Hit, ObjectiveScore, Question, Segment
+from mempo_env.types import (
+    NO_FAULT,
+    Call,
+    Diagnostics,
+    Evidence,
+    Failure,
+    Hit,
+    ObjectiveScore,
+    Question,
+    Segment,
+    StopReason,
+)
 
 CONTENT_SHARE = 0.5
 """Share of a fact's content words that a memory must hold where the fact has no key phrase."""
@@ -265,7 +276,7 @@ def failure(
     score: ObjectiveScore,
     *,
     answered: bool,
-    masked: bool,
+    stop: StopReason | None,
 ) -> Failure | None:
     """Why an objective failed: the first reason that holds, in the order of `Failure`; None if it was right.
 
@@ -274,10 +285,12 @@ def failure(
         tracker: In the state of the prompt from which the last round was written (`asked`).
         score: Its score.
         answered: Whether an answer was given.
-        masked: Whether the episode ended by no fault of the agent.
+        stop: Why the episode ended.
     """
-    if masked:
+    if stop in NO_FAULT:
         return Failure.ENVIRONMENT
+    if stop is StopReason.AGENT_ERROR:
+        return Failure.AGENT_ERROR
     if not answered:
         return Failure.OUT_OF_BUDGET
     if score.em == 1.0:

@@ -376,9 +376,8 @@ def tell(play: Play, done: Round | None) -> dict[str, Any]:
 def record(play: Play, rules: Rules) -> Episode:
     """The episode so far, or whole."""
     score = play.score or _score(play, [""] * len(play.questions), well_formed=False)
-    masked = play.stop_reason in NO_FAULT
     reasons = [
-        diagnostics.failure(i, play.asked, objective, answered=play.score is not None, masked=masked)
+        diagnostics.failure(i, play.asked, objective, answered=play.score is not None, stop=play.stop_reason)
         for i, objective in enumerate(score.objectives)
     ]
     return Episode(
@@ -394,6 +393,6 @@ def record(play: Play, rules: Rules) -> Episode:
         failure=() if play.stop_reason is None else tuple(reasons),
         tokens=play.tokens,
         rewards=play.rewards,
-        mask_episode=masked,
+        mask_episode=play.stop_reason in NO_FAULT,
         settings=rules.settings,
     )

@@ -130,7 +130,8 @@ def test_an_arm_most_of_which_failed_is_no_baseline_and_it_is_said(tmp_path: Pat
     assert compared.gains == ()
     assert compared.difference("mempo", "no_memory") is None
     assert "no_memory" not in compared.front
-    assert compared.notes == (
+    assert "3 of 4 no_memory episodes failed by " in compared.notes[0]
+    assert compared.notes[1:] == (
         "no_memory did not play: 3 of 4 episodes failed; it has no part in differences and front",
         "no gain over no_memory for mempo: no_memory has no part in differences",
     )

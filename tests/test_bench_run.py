@@ -149,12 +149,9 @@ def test_failed_episodes_are_rows_and_are_not_played_again(
     assert reasons == {StopReason.ANSWERED, StopReason.AGENT_ERROR, StopReason.TIMEOUT}
     for row in found:
         if row.stop_reason is not StopReason.ANSWERED:
-            assert (row.em, row.rounds, row.evidence_recall, row.failure) == (
-                0,
-                0,
-                0,
-                (Failure.OUT_OF_BUDGET,),
-            )
+            late = row.stop_reason is StopReason.TIMEOUT
+            failure = Failure.OUT_OF_BUDGET if late else Failure.AGENT_ERROR
+            assert (row.em, row.rounds, row.evidence_recall, row.failure) == (0, 0, 0, (failure,))
             assert "broken" in row.episode.stop_detail or "late" in row.episode.stop_detail
     before = (tmp_path / "run" / RESULTS).read_bytes()
     bench(plan, tmp_path / "run")

@@ -160,7 +160,7 @@ def test_costs_of_an_episode_and_of_a_right_answer(tmp_path: Path) -> None:
     assert found["output"] == (200, 300)
     assert found["seconds"] == (0.5, 0.75)
     # (6,000 - 600) x 2 + 600 x 0.5 + 600 x 10 = 10,800 + 300 + 6,000 = 17,100 millionths of a dollar.
-    assert found["dollars"] == pytest.approx((0.0171 / 3, 0.0171 / 2))
+    assert found["dollars"] == pytest.approx((17.1 / 3, 17.1 / 2)), "of a thousand"
 
 
 def test_what_is_not_known_is_not_there(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_the_report_shows_dollars_where_there_are_prices(
     assert main(["bench", "report", str(run), "--prices", str(prices)]) == 0
     told = capsys.readouterr().out
     # 400 x 2 + 600 x 0.5 + 100 x 10 = 2,100 millionths of a dollar.
-    assert "dollars" in told and "$0.0021" in told
+    assert "dollars" in told and "$2.10" in told, "of a thousand"
     assert {name: (run / name).read_bytes() for name in before} == before
 
 
@@ -294,10 +294,11 @@ def test_the_page_shows_what_it_cost_and_sorts_by_it(tmp_path: Path, browser: Br
         }
         heads = table.locator("thead th").all_inner_texts()
         assert heads[:4] == ["agent", "model", "prompt tokens", "prompt tokens per right answer"]
-        at = heads.index("dollars") - 1
+        at = heads.index("dollars for 1,000 episodes") - 1
+        assert heads[at + 2] == "dollars for 1,000 right answers"
         # cheap: 40 x 2 + 60 x 0.5 + 10 x 10 = 210 millionths an episode, and one of the two is right.
-        assert cells["cheap"][0] == "org/m" and cells["cheap"][at : at + 2] == ["$0.00021", "$0.00042"]
-        assert cells["dear"][at : at + 2] == ["$11.00", "$11.00"]
+        assert cells["cheap"][0] == "org/m" and cells["cheap"][at : at + 2] == ["$0.21", "$0.42"]
+        assert cells["dear"][at : at + 2] == ["$11,000.00", "$11,000.00"]
         assert cells["random\nfloor"][0] == "–" and cells["random\nfloor"][at : at + 2] == ["–", "–"]
         table.locator("thead button", has_text="dollars").first.click()
         assert [name.split("\n")[0] for name in table.locator("tbody th").all_inner_texts()] == [

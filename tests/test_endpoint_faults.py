@@ -545,4 +545,4 @@ def test_it_is_named_on_the_command_line_and_its_usage_is_what_a_run_cost(tmp_pa
     spent = {key: spent.episode.value for key, spent in mempo.spent.items()}
     assert mempo.model == "org/m"
     assert (spent["prompt"], spent["cached"], spent["output"]) == (90, 60, 10)
-    assert spent["dollars"] == pytest.approx((30 * 1 + 60 * 0.5 + 10 * 10) / 1e6)
+    assert spent["dollars"] == pytest.approx(1_000 * (30 * 1 + 60 * 0.5 + 10 * 10) / 1e6)

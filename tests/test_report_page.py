@@ -62,6 +62,7 @@ def test_the_page_fits_and_can_be_read(run: Path, browser: Browser, width: int, 
         page.wait_for_selector(".plot svg")
         assert overflow(page) <= 0
         assert page.locator("h2").all_inner_texts() == [
+            "In short",
             "Results",
             "At a glance",
             "What it cost",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -153,5 +154,12 @@ def _reason(error: Exception) -> str:
 
 
 def _told(error: Exception) -> str:
-    """Its name and what it says, also if it can't say it or says what can't be written to a file."""
-    return "".join(traceback.format_exception_only(error)).strip().encode("utf-8", "replace").decode()
+    """Its name and what it says, also if it can't say it or says what can't be written to a file.
+
+    An error of the agent has the place in its code, as far as it was raised there.
+    """
+    said = "".join(traceback.format_exception_only(error)).strip().encode("utf-8", "replace").decode()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    if _reason(error) != "agent_error" or not frames:
+        return said
+    return f"{said} ({Path(frames[-1].filename).name}:{frames[-1].lineno})"

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mempo_agents.table import AGENTS as NAMES
+from mempo_benchmarks.results import SCRIPTED, first_line
 from mempo_env.errors import ConfigError
 
 if TYPE_CHECKING:
     from mempo_agents.models.base import Sampling
+    from mempo_benchmarks.results import Plan, Row
     from mempo_benchmarks.summary import Comparison
-    from mempo_env.types import StopReason
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -35,7 +37,10 @@ def run(
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is gone on with.")],
     agents: Annotated[
         str,
-        typer.Option(help="Names (or module:thing), with commas; empty, random and oracle are added."),
+        typer.Option(
+            help=f"With commas, of {', '.join(sorted(NAMES))}, or module:thing of your own; empty, random "
+            "and oracle are added."
+        ),
     ] = AGENTS,
     model: Annotated[
         str,
@@ -62,6 +67,9 @@ def run(
     num_envs: Annotated[int, typer.Option(help="Episodes at a time; changes nothing but the speed.")] = 16,
     corpus: Annotated[Path | None, typer.Option(help="Folder with another corpus to search.")] = None,
     retriever: Annotated[str, typer.Option(help="bm25, rank_bm25, or the address of a server.")] = "bm25",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Play again what failed by no fault of the agent.")
+    ] = False,
 ) -> None:
     """Play every agent over the first questions of a split; the same command goes on if interrupted.
 
@@ -85,26 +93,53 @@ def run(
         episodes=episodes,
         seed=seed,
     )
-    play(plan, out, num_envs)
+    for line in filter(None, (_few(plan), _asked(plan))):
+        typer.echo(line, err=True)
+    play(plan, out, num_envs, retry_failed)
     failed = failures(plan, out)
-    typer.echo(f"{out}: {len(plan.arms)} agents, {len(plan.questions):,} episodes each")
-    for line in _failed(failed, len(plan.questions)):
+    count = len(plan.questions)
+    typer.echo(f"{out}: {len(plan.arms)} agents, {count:,} episode{'s' * (count != 1)} each")
+    for line in _failed(failed, count):
         typer.echo(line, err=True)
     typer.echo(f"next: mempo bench report {out}, mempo view {out}")
-    if any(reasons.total() == len(plan.questions) for reasons in failed.values()):
+    if any(len(rows) == count for rows in failed.values()):
         raise typer.Exit(1)
 
 
-def _failed(failed: Mapping[str, Counter[StopReason]], planned: int) -> list[str]:
-    """How many episodes of each agent failed, and whose fault that was."""
-    from mempo_env.types import NO_FAULT
+def _few(plan: Plan) -> str:
+    """That a split of a prepared data set has few questions, and what the others have; "" if it has not."""
+    from mempo_env.questions.prepared import FEW, read_manifest
 
+    splits = {} if plan.dataset == "synthetic" else read_manifest(Path(plan.dataset)).splits
+    split = plan.settings["split"]
+    if splits.get(split, FEW) >= FEW:
+        return ""
+    there = ", ".join(f"{name} {count:,}" for name, count in splits.items())
+    return (
+        f"note: split {split!r} has few questions ({there}); choose another by --split, or put all questions "
+        f"into one by `mempo data prepare --split {split}`"
+    )
+
+
+def _asked(plan: Plan) -> str:
+    """Which agents ask another model than the one of the command; "" if none does."""
+    models = {arm.agent: arm.model for arm in plan.arms if arm.model}
+    own = [f"{agent} asks {model}" for agent, model in models.items() if ":" in agent]
+    return f"note: {', '.join(own)}" if own and plan.model != SCRIPTED else ""
+
+
+def _failed(failed: Mapping[str, Sequence[Row]], planned: int) -> list[str]:
+    """How many episodes of each agent failed, whose fault that was, and what the first of them says."""
     lines = []
-    for agent, reasons in failed.items():
+    for agent, rows in failed.items():
+        reasons = Counter(row.stop_reason for row in rows)
         named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        innocent = sum(count for reason, count in reasons.items() if reason in NO_FAULT)
+        innocent = sum(row.masked for row in rows)
         fault = f", {innocent:,} by no fault of the agent" if innocent else ""
-        lines.append(f"failed: {agent}, {reasons.total():,} of {planned:,} episodes ({named}){fault}")
+        lines.append(f"failed: {agent}, {len(rows):,} of {planned:,} episodes ({named}){fault}")
+        lines.append(f"  the first: {first_line(rows[0].stop_detail)}")
+    if any(row.masked for rows in failed.values() for row in rows):
+        lines.append("--retry-failed plays those again that failed by no fault of the agent")
     return lines
 
 
@@ -156,16 +191,20 @@ def report(
 
 
 def show(comparison: Comparison) -> None:
-    """Print a comparison: what was run, what differs, the tables."""
+    """Print a comparison: what was run, what differs, what it comes to, the tables."""
     from rich.console import Console
 
-    from mempo_benchmarks.report import lead, tables
+    from mempo_benchmarks.conclusion import conclusions
+    from mempo_benchmarks.report import behind, lead, tables
 
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
     for _, plan in comparison.runs:
         console.print(lead(plan), style="bold")
+        if models := behind(plan):
+            console.print(models)
     for difference in comparison.differing:
         console.print(f"differs: {difference}", style="yellow")
     for note in comparison.notes:
         console.print(f"note: {note}", style="yellow")
+    console.print("", *conclusions(comparison), sep="\n")
     console.print("", *tables(comparison), sep="\n")

@@ -41,7 +41,7 @@ class Cost(Struct, frozen=True):
         label: Its name in tables.
         about: What it is, in a sentence.
         of: From a row and the price of its model to its value; None where it is not known.
-        money: Whether it is in dollars.
+        money: Whether it is in dollars, for 1,000 episodes or answers.
     """
 
     key: str
@@ -74,14 +74,20 @@ def dollars(row: Row, price: Price | None) -> float | None:
     return (price.prompt * (prompt - cached) + of_cached * cached + price.output * output) / 1e6
 
 
+def _thousand(row: Row, price: Price | None) -> float | None:
+    paid = dollars(row, price)
+    return None if paid is None else 1_000 * paid
+
+
 _CACHED = "Tokens of prompts that came from the server's prefix cache; they are among the prompt tokens."
-_SECONDS = "Wall time of the agent's part of the run, over its episodes: those played together share it."
+_DOLLARS = "Of 1,000, by the prices given, for tokens as they were counted."
+_SECONDS = "Wall time: each round of the episodes that were played together is shared by them equally."
 
 COSTS = (
     Cost("prompt", "prompt tokens", "Prompts of all calls.", lambda row, _: sum(row.prompt_tokens)),
     Cost("cached", "cached tokens", _CACHED, lambda row, _: row.cached_tokens),
     Cost("output", "output tokens", "Outputs of all calls.", lambda r, _: r.total - sum(r.prompt_tokens)),
-    Cost("dollars", "dollars", "By the prices given, for tokens as they were counted.", dollars, True),
+    Cost("dollars", "dollars for 1,000", _DOLLARS, _thousand, True),
     Cost("seconds", "seconds", _SECONDS, lambda row, _: row.seconds),
 )
 
@@ -89,8 +95,8 @@ COSTS = (
 def spending(rows: Sequence[Row], price: Price | None) -> dict[str, Spent]:
     """The costs of an agent by key, those that are known; failed episodes cost as others do.
 
-    What a right answer costs is a ratio of sums. Episodes
-    of which a cost is not known (a failed one that made no call) count as 0 where that of others is.
+    What a right answer costs is a ratio of sums. Episodes of which a cost is not known (a failed one that
+    made no call) count as 0 where that of others is.
     """
     columns = {cost.key: [cost.of(row, price) for row in rows] for cost in COSTS}
     known = {key: values for key, values in columns.items() if any(value is not None for value in values)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -10,6 +10,7 @@ from mempo_benchmarks.results import FAILED, Row
 
 _FOUND = "Evidence recall: the share of the gold passages that searches brought up."
 _KEPT = "The share of the gold facts that the prompt of the last call, or the memory bank, still held."
+KEPT_NOTE = "evidence kept: in the last prompt; what is no longer needed may be dropped rightly"
 _DEPENDENCY = "Pairs of tokens that generation attended to (MEM1): the sum of (2 prompt + output) output / 2."
 _INVALID = "Rounds of an episode whose action could not be read."
 _FAILED = (
@@ -26,6 +27,7 @@ class Metric(Struct, frozen=True):
         about: What it is, in a sentence.
         of: From a row to its value; None where it is undefined.
         share: Whether it lies in [0, 1].
+        tokens: Whether it counts tokens, which not all agents count in the same unit.
     """
 
     key: str
@@ -33,6 +35,7 @@ class Metric(Struct, frozen=True):
     about: str
     of: Callable[[Row], float | None]
     share: bool = False
+    tokens: bool = False
 
 
 METRICS = (
@@ -42,9 +45,16 @@ METRICS = (
     Metric("evidence_recall", "evidence found", _FOUND, lambda r: r.evidence_recall, True),
     Metric("evidence_kept", "evidence kept", _KEPT, lambda r: r.evidence_kept, True),
     Metric("rounds", "rounds", "Rounds of an episode.", lambda r: r.rounds),
-    Metric("peak", "peak tokens", "The longest single call, prompt and output.", lambda r: r.peak),
-    Metric("total", "total tokens", "Prompts and outputs of all calls.", lambda r: r.total),
-    Metric("dependency", "dependency", _DEPENDENCY, lambda r: r.dependency),
+    Metric(
+        "peak", "peak tokens", "The longest single call, prompt and output.", lambda r: r.peak, tokens=True
+    ),
+    Metric("total", "total tokens", "Prompts and outputs of all calls.", lambda r: r.total, tokens=True),
+    Metric("dependency", "dependency", _DEPENDENCY, lambda r: r.dependency, tokens=True),
     Metric("invalid_rounds", "invalid rounds", _INVALID, lambda r: r.invalid_rounds),
     Metric("failed", "failed", _FAILED, lambda r: float(r.stop_reason in FAILED), True),
 )
+
+
+def units(rows: Iterable[Row]) -> list[str]:
+    """What the tokens of some rows are, each unit once; rows without a call have none."""
+    return list(dict.fromkeys(row.unit for row in rows if row.total))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mempo_benchmarks.metrics import METRICS
+from mempo_benchmarks.metrics import METRICS, units
 from mempo_benchmarks.results import Plan, Row, differences
 from mempo_benchmarks.stats import Interval, minus, paired_differences
 
@@ -25,7 +25,7 @@ class Pair(Struct, frozen=True):
     Attributes:
         a: Label of an arm.
         b: Label of another.
-        metrics: By key; those that are defined for all pairs.
+        metrics: By key; those that are defined for all pairs, and of tokens only where both have one unit.
         episodes: Pairs of episodes.
         left_out: Further ones, of which one failed by no fault of its agent: it tells nothing of the agent.
     """
@@ -49,7 +49,9 @@ def paired(rows: Mapping[str, Sequence[Row]]) -> list[Pair]:
             continue
         kept = [(p, q) for p, q in zip(rows[a], rows[b], strict=True) if not (p.masked or q.masked)]
         if kept:
-            defined = [m for m in METRICS if all(m.of(row) is not None for both in kept for row in both)]
+            one_unit = len(units(row for both in kept for row in both)) <= 1
+            alike = [metric for metric in METRICS if one_unit or not metric.tokens]
+            defined = [m for m in alike if all(m.of(row) is not None for both in kept for row in both)]
             of_a, of_b = (
                 {both[i].question_id: [m.of(both[i]) or 0.0 for m in defined] for both in kept}
                 for i in (0, 1)

@@ -12,9 +12,10 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
+from mempo_benchmarks.conclusion import conclusions
 from mempo_benchmarks.costs import COSTS, Cost, Spent
 from mempo_benchmarks.journal import told
-from mempo_benchmarks.metrics import METRICS, Metric
+from mempo_benchmarks.metrics import KEPT_NOTE, METRICS, Metric
 from mempo_benchmarks.pairs import WITHOUT, Pair
 from mempo_benchmarks.results import Plan, address
 from mempo_benchmarks.stats import RESAMPLES, Interval
@@ -34,7 +35,7 @@ METHOD = (
     "Shares of yes and no have Wilson's interval, other means the BCa bootstrap interval over episodes "
     f"({RESAMPLES:,} resamples); differences are paired by question, and not corrected for their number. "
     "A failed episode counts as wrong; if that was no fault of the agent it has no part in differences. "
-    "Tokens are those of the tokenizer below."
+    "Tokens are the model's own where its calls tell of them, else those of the tokenizer below."
 )
 
 GAIN = "Memory-isolated gain: paired differences to no_memory with the same model"
@@ -57,6 +58,20 @@ def lead(plan: Plan) -> str:
         f"{len(plan.arms)} agents · {count:,} episode{'s' * (count != 1)} of {each} · "
         f"{Path(plan.dataset).name}, {settings['split']} · {address(plan.retriever)}, top {settings['top_k']}"
     )
+
+
+def behind(plan: Plan) -> str:
+    """The model of each agent that asks one."""
+    models: dict[str, list[str]] = {}
+    for arm in plan.arms:
+        if arm.model:
+            models.setdefault(arm.model, []).append(arm.agent)
+    return "; ".join(f"model {model}: {', '.join(agents)}" for model, agents in models.items())
+
+
+def tokens_in(comparison: Comparison) -> str:
+    """What tokens are, if that is the same for all."""
+    return f", tokens in {comparison.units[0]}" if len(comparison.units) == 1 else ""
 
 
 def _facts(run: str, plan: Plan) -> dict[str, str]:
@@ -109,9 +124,10 @@ def tables(comparison: Comparison) -> list[Table]:
             "Accuracy",
             ["agent", "episodes", *(metric.label for metric in accuracy)],
             [[_name(arm), _episodes(arm), *(_cell(m, arm.metrics[m.key]) for m in accuracy)] for arm in arms],
+            KEPT_NOTE,
         ),
         table(
-            "Cost of an episode",
+            f"Cost of an episode{tokens_in(comparison)}",
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
@@ -153,8 +169,8 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
     ]
 
 
-def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table for the terminal: the first column on the left, numbers on the right."""
+def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> Table:
+    """A table for the terminal: the first column on the left, numbers on the right; a note below it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -166,6 +182,8 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Ta
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
         pad_edge=False,
+        caption=f"{note}\n" if note else None,
+        caption_justify="left",
     )
     for i, head in enumerate(heads):
         made.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
@@ -209,9 +227,10 @@ def _growth(arms: Sequence[ArmSummary]) -> Table:
                 [_name(arm), f"{means[0]:,.0f}", f"{means[-1]:,.0f}", str(arm.steady[-1].round), span]
             )
     return table(
-        "Mean prompt of the rounds that half of the episodes came to",
+        "Prompt tokens by round",
         ["agent", "in round 2", "in the last", "which is", "greatest / least"],
         rows,
+        "all calls of a round together; means where half of the episodes came so far",
     )
 
 
@@ -249,8 +268,8 @@ def _number(metric: Metric | Cost, value: float, sign: str = "") -> str:
     if isinstance(metric, Cost) and metric.money:
         return _money(value, 3)
     if isinstance(metric, Metric) and metric.share:
-        return f"{value:{sign}.3f}"
-    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign},.1f}"
+        return f"{value:{sign}z.3f}"
+    return f"{value:{sign}z,.0f}" if abs(value) >= 100 else f"{value:{sign}z,.1f}"
 
 
 def _bound(metric: Metric | Cost, value: float, sign: str = "") -> str:
@@ -258,7 +277,7 @@ def _bound(metric: Metric | Cost, value: float, sign: str = "") -> str:
     if isinstance(metric, Cost) and metric.money:
         return _money(value, 2)
     if isinstance(metric, Metric) and metric.share:
-        return f"{value:{sign}.2f}"
+        return f"{value:{sign}z.2f}"
     if abs(value) < 1e4:
         return _number(metric, value, sign)
     unit, name = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
@@ -296,10 +315,18 @@ def report_page(comparison: Comparison, folder: Path) -> str:
     runs = [_run(run, plan, folder) for run, plan in comparison.runs]
     words = {RIGHT: "Answered rightly."} | {str(reason): text for reason, text in FAILURES.items()}
     data = {
-        "lead": " — ".join(dict.fromkeys(lead(plan) for _, plan in comparison.runs)),
+        "lead": list(
+            dict.fromkeys(text for _, plan in comparison.runs for text in (lead(plan), behind(plan)))
+        ),
+        "conclusions": conclusions(comparison),
+        "units": comparison.units,
+        "kept": KEPT_NOTE,
         "method": METHOD,
         "runs": runs,
-        "metrics": [{"key": m.key, "label": m.label, "about": m.about, "share": m.share} for m in METRICS],
+        "metrics": [
+            {"key": m.key, "label": m.label, "about": m.about, "share": m.share, "tokens": m.tokens}
+            for m in METRICS
+        ],
         "costs": [
             {"key": c.key, "label": c.label, "about": c.about, "money": c.money}
             for c in _known(comparison.arms)

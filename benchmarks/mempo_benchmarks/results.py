@@ -16,16 +16,20 @@ from msgspec import Struct
 
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON, digest
-from mempo_env.types import NO_FAULT, Episode, Failure, Invalid, StopReason
+from mempo_env.types import NO_FAULT, Call, Episode, Failure, Invalid, StopReason
 
 RESULTS = "results.jsonl"
 PLAN = "run.json"
 FAILED = (*NO_FAULT, StopReason.AGENT_ERROR, StopReason.TIMEOUT)
 """Stop reasons of episodes that failed rather than ended; they count as wrong all the same."""
 
+SCRIPTED = "scripted"
+"""The model that is asked where none is said; it counts its tokens as words."""
+
 _CHECK = b',"check":"'
 _CHECKED = len(_CHECK) + 16 + len(b'"}')
 _SHOWN = 40  # characters of a value that a message shows
+_TOLD = 300  # characters of what failed that a message shows
 
 
 class Fingerprints(Struct, frozen=True):
@@ -137,9 +141,11 @@ class Row(Struct, frozen=True, kw_only=True):
         evidence_kept: Share of the gold facts that the prompt of the last call, or the memory bank, held;
             None likewise.
         stop_reason: Why the episode ended.
+        stop_detail: What exactly failed, where something did.
         failure: Of each objective; None where it was answered rightly.
         masked: Whether it failed by no fault of the agent.
-        seconds: Wall time since the arm's row before; their sum is what the arm took.
+        unit: What tokens are: those of the model where calls tell of them, else the environment's tokenizer.
+        seconds: Wall time of its rounds: each round of several episodes at a time is shared by them equally.
         fingerprints: Those of the arm.
     """
 
@@ -160,8 +166,10 @@ class Row(Struct, frozen=True, kw_only=True):
     evidence_recall: float | None
     evidence_kept: float | None
     stop_reason: StopReason
+    stop_detail: str
     failure: tuple[Failure | None, ...]
     masked: bool
+    unit: str
     seconds: float
     fingerprints: Fingerprints
 
@@ -201,17 +209,37 @@ def row_of(plan: Plan, arm: Arm, index: int, episode: Episode, seconds: float) -
         evidence_recall=(rounds[-1].diagnostics.evidence_recall if rounds else 0.0) if gold else None,
         evidence_kept=(rounds[-1].evidence_in_prompt if rounds else 0.0) if gold else None,
         stop_reason=episode.stop_reason,
+        stop_detail=episode.stop_detail,
         failure=episode.failure,
         masked=episode.mask_episode,
+        unit=_unit(arm, episode),
         seconds=round(seconds, 4),
         fingerprints=plan.fingerprints(arm),
         episode=episode,
     )
 
 
+def first_line(text: str) -> str:
+    """The first line of what failed, cut to the length of a message."""
+    line, *_ = text.splitlines() or [""]
+    return line if len(line) <= _TOLD else f"{line[: _TOLD - 3]}..."
+
+
+def _calls(episode: Episode) -> tuple[Call, ...]:
+    return (*(call for played in episode.rounds for call in played.calls), *episode.broken_off)
+
+
+def _unit(arm: Arm, episode: Episode) -> str:
+    told = any(call.output_ids or call.output_tokens is not None for call in _calls(episode))
+    return (
+        f"tokens of {arm.model}"
+        if told and arm.model not in ("", SCRIPTED)
+        else str(episode.settings.get("tokenizer", "words"))
+    )
+
+
 def _cached(episode: Episode) -> int | None:
-    calls = (*(call for played in episode.rounds for call in played.calls), *episode.broken_off)
-    told = [call.cached_tokens for call in calls]
+    told = [call.cached_tokens for call in _calls(episode)]
     known = [tokens for tokens in told if tokens is not None]
     return sum(known) if known else None
 
@@ -274,6 +302,9 @@ def encode_row(row: FullRow) -> bytes:
 def read_rows(run: Path, plan: Plan, type: type[AnyRow]) -> Iterator[AnyRow]:
     """Yield the rows of a run as they were written; what stands after the last line end is left out.
 
+    An episode that failed by no fault of its agent may have been played again: the later row counts. Such
+    failed rows come last.
+
     Args:
         run: Its folder.
         plan: Its plan, which every row must belong to.
@@ -288,23 +319,29 @@ def read_rows(run: Path, plan: Plan, type: type[AnyRow]) -> Iterator[AnyRow]:
     decoder = msgspec.json.Decoder(type)
     marks = {arm.agent: plan.fingerprints(arm) for arm in plan.arms}
     seen: dict[tuple[str, int], int] = {}
+    failed: dict[tuple[str, int], AnyRow] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
-                return
+                break
             row = _decode(line, decoder, f"{path}:{number}")
-            first = seen.setdefault((row.agent, row.index), number)
-            if first != number:
+            key = row.agent, row.index
+            if failed.pop(key, None) is None and key in seen:
                 raise ResultsError(
                     f"{path}:{number}: a second result of {row.agent!r} for episode {row.index}, the first "
-                    f"is in line {first}; remove one of the lines"
+                    f"is in line {seen[key]}; remove one of the lines"
                 )
+            seen[key] = number
             if row.fingerprints != marks.get(row.agent) or not _planned(row, plan):
                 raise ResultsError(
                     f"{path}:{number}: {row.agent!r}, episode {row.index} ({row.question_id!r}) is not of "
                     f"the run that {PLAN} describes; remove the line, or put it back into its own folder"
                 )
-            yield row
+            if row.masked:
+                failed[key] = row
+            else:
+                yield row
+    yield from failed.values()
 
 
 def _planned(row: Row, plan: Plan) -> bool:

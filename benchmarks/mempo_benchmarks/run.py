@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,9 @@ from mempo_agents.models.base import Model, Sampling
 from mempo_agents.models.table import MODELS, ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import FAILED, Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.results import FAILED, SCRIPTED, Arm, Plan, Row, address, read_rows, row_of
 from mempo_benchmarks.sources import code_digest, own_digest, package_digest, source
+from mempo_benchmarks.watch import Watched
 from mempo_env import ENVIRONMENTS, __version__
 from mempo_env.arguments import memory_kind
 from mempo_env.env import SearchQAEnv
@@ -33,9 +32,6 @@ from mempo_env.types import Episode, StopReason
 FLOORS = ("empty", "random")
 CEILING = "oracle"
 """Always run, so that every table says what nothing and what everything is worth."""
-
-SCRIPTED = "scripted"
-"""The model that is asked where none is said."""
 
 
 def make_plan(
@@ -123,16 +119,17 @@ def make_plan(
     )
 
 
-def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
+def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False) -> None:
     """Play what is missing of a plan; each finished episode is on disk before the next one is asked for.
 
     An episode that failed (agent error, timeout, retriever error) is a result like any other: it is counted,
-    and not played again.
+    and not played again unless that is asked for.
 
     Args:
         plan: What to play.
         out: Folder of the run: run.json and results.jsonl.
         num_envs: Episodes at a time; changes nothing but the speed.
+        retry_failed: Play those again that failed by no fault of the agent; a row stays until it has another.
 
     Raises:
         ConfigError: if `num_envs` is less than 1.
@@ -149,13 +146,13 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
         _model(plan.model, Sampling(**plan.sampling) if plan.sampling else None),
     )
     with open_run(out, plan) as append:
-        done = {(row.agent, row.index) for row in read_rows(out, plan, Row)}
+        rows = read_rows(out, plan, Row)
+        done = {(row.agent, row.index) for row in rows if not (retry_failed and row.masked)}
         total = len(plan.arms) * len(plan.questions)
         with progress("bench", total, len(done), "episodes") as advance:
             for arm in plan.arms:
-                agent = make_agent(arm.agent, env.questions, asked)
+                agent = Watched(make_agent(arm.agent, env.questions, asked), partial(advance, 0))
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
-                last = time.monotonic()
                 for i, episode in play(
                     agent,
                     [plan.questions[index] for index in left],
@@ -164,18 +161,16 @@ def bench(plan: Plan, out: Path, num_envs: int = 16) -> None:
                     seed=[plan.seed + index for index in left],
                 ):
                     _check_sources(plan, arm, episode, env)
-                    now = time.monotonic()
-                    append(row_of(plan, arm, left[i], episode, now - last))
-                    last = now
-                    advance(1)
+                    append(row_of(plan, arm, left[i], episode, agent.ended(plan.questions[left[i]])))
+                    advance(1, agent.told)
 
 
-def failures(plan: Plan, out: Path) -> dict[str, Counter[StopReason]]:
-    """Of each agent that has any, the episodes that failed rather than ended, by their stop reason."""
-    found: dict[str, Counter[StopReason]] = {}
+def failures(plan: Plan, out: Path) -> dict[str, list[Row]]:
+    """Of each agent that has any, the episodes that failed rather than ended."""
+    found: dict[str, list[Row]] = {}
     for row in read_rows(out, plan, Row):
         if row.stop_reason in FAILED:
-            found.setdefault(row.agent, Counter())[row.stop_reason] += 1
+            found.setdefault(row.agent, []).append(row)
     return found
 
 

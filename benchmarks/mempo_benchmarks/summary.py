@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct
 
 from mempo_benchmarks.costs import Price, Spent, check_prices, spending
-from mempo_benchmarks.metrics import METRICS
+from mempo_benchmarks.metrics import METRICS, units
 from mempo_benchmarks.pairs import Pair, between, memory_gains, paired
-from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, read_plan, read_rows
+from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, first_line, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_benchmarks.stats import Interval, mean_intervals, pareto_front, wilson
 from mempo_env.errors import ResultsError, lookup
@@ -48,9 +48,11 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         failed: Episodes that failed rather than ended.
         masked: Those of them that failed by no fault of the agent.
         env_kwargs: What it sets in the environment.
-        metrics: By key; None where nothing is known. Over all episodes that have a result.
+        metrics: By key; None where nothing is known. Over all episodes that have a result, unless all of them
+            failed by no fault of the agent.
         outcomes: "right" or the failure reason: share of the objectives; empty without results.
         prompts: Prompt tokens by round.
+        unit: What its tokens are; "" if it has none.
         spent: What it cost, by key of `COSTS`; those that are known.
         several: By question, where all episodes have the same number, above 1; None without results, too.
     """
@@ -69,6 +71,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     metrics: dict[str, Interval | None]
     outcomes: dict[str, float]
     prompts: tuple[Point, ...]
+    unit: str
     spent: dict[str, Spent]
     several: Several | None
 
@@ -111,11 +114,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
         runs: Folder and plan of each run.
         differing: What differs between the runs, "name first / other" for each.
         arms: In the order of the plans.
-        notes: What a reader must know: arms that take no part in differences, gains that are not known.
+        notes: What a reader must know: what failed, arms that take no part in differences, units of tokens
+            that differ, gains that are not known.
         pairs: Of arms over the same questions, each pair once.
         gains: The memory-isolated gain: of arms to `no_memory` with the same model, settings and questions,
             so that what a strong reader does without a memory is taken off (MemGym, 2605.20833).
-        front: Labels of the arms that no other beats in EM and peak tokens, without the ceiling.
+        front: Labels of the arms that no other beats in EM and peak tokens of the same unit, without the
+            ceiling.
         baseline: Label of the arm that differences are shown against.
     """
 
@@ -127,6 +132,11 @@ class Comparison(Struct, frozen=True, kw_only=True):
     gains: tuple[Pair, ...]
     front: tuple[str, ...]
     baseline: str
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What tokens are, for any arm."""
+        return tuple(dict.fromkeys(arm.unit for arm in self.arms if arm.unit))
 
     def difference(self, a: str, b: str) -> Pair | None:
         """Of arm a to arm b; None where they can't be paired."""
@@ -180,7 +190,7 @@ def compare(
     return Comparison(
         runs=tuple(plans.items()),
         differing=tuple(differing),
-        notes=(*_apart(arms), *unknown),
+        notes=(*_failed(rows), *_apart(arms), *_mixed(arms), *unknown),
         arms=tuple(arms),
         pairs=tuple(pairs),
         gains=tuple(gains),
@@ -204,6 +214,7 @@ def _summary(
 ) -> ArmSummary:
     reasons = Counter(reason or RIGHT for row in rows for reason in row.failure)
     objectives = sum(reasons.values())
+    telling = () if all(row.masked for row in rows) else rows
     return ArmSummary(
         label=label,
         agent=arm.agent,
@@ -216,12 +227,40 @@ def _summary(
         failed=sum(row.stop_reason in FAILED for row in rows),
         masked=sum(row.masked for row in rows),
         env_kwargs=arm.env_kwargs,
-        metrics=_intervals(rows),
+        metrics=_intervals(telling) | {"failed": _intervals(rows)["failed"]},
         outcomes={reason: reasons[reason] / objectives for reason in (RIGHT, *Failure) if reasons[reason]},
-        prompts=tuple(_prompts(rows)),
-        spent=spending(rows, price),
-        several=_several(rows),
+        prompts=tuple(_prompts(telling)),
+        unit=" and ".join(units(rows)),
+        spent=spending(telling, price),
+        several=_several(telling),
     )
+
+
+def _failed(rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Of each arm how many episodes failed, whose fault that was, and what the first of them says."""
+    told = []
+    for label, played in rows.items():
+        kinds: dict[str, list[Row]] = {}
+        for row in played:
+            if row.stop_reason in FAILED:
+                fault = "by no fault of the agent" if row.masked else f"by its own fault ({row.stop_reason})"
+                kinds.setdefault(fault, []).append(row)
+        for fault, failed in kinds.items():
+            said = first_line(failed[0].stop_detail) or failed[0].stop_reason
+            told.append(f"{len(failed):,} of {len(played):,} {label} episodes failed {fault}: {said}")
+    return told
+
+
+def _mixed(arms: Sequence[ArmSummary]) -> list[str]:
+    """That not all count tokens in the same unit, if they don't."""
+    counted: dict[str, list[str]] = {}
+    for arm in arms:
+        if arm.unit:
+            counted.setdefault(arm.unit, []).append(arm.label)
+    if len(counted) < 2:
+        return []
+    told = "; ".join(f"{unit} for {', '.join(labels)}" for unit, labels in counted.items())
+    return [f"tokens differ in their unit: {told}; they are not subtracted, and have a plot for each unit"]
 
 
 def _apart(arms: Sequence[ArmSummary]) -> list[str]:
@@ -276,12 +315,11 @@ def _prompts(rows: Sequence[Row]) -> list[Point]:
 
 
 def _front(arms: Sequence[ArmSummary]) -> list[str]:
-    able = [
-        (arm.label, peak.value, em.value)
-        for arm in arms
-        if arm.compares
-        and arm.role != "ceiling"
-        and (peak := arm.metrics["peak"])
-        and (em := arm.metrics["em"])
+    able: dict[str, list[tuple[str, float, float]]] = {}
+    for arm in arms:
+        peak, em = arm.metrics["peak"], arm.metrics["em"]
+        if arm.compares and arm.role != "ceiling" and peak and em:
+            able.setdefault(arm.unit, []).append((arm.label, peak.value, em.value))
+    return [
+        points[i][0] for points in able.values() for i in pareto_front([(peak, em) for _, peak, em in points])
     ]
-    return [able[i][0] for i in pareto_front([(peak, em) for _, peak, em in able])]

@@ -13,7 +13,7 @@ from rich.text import Text
 from mempo_env.ansi import printable
 from mempo_env.errors import ConfigError
 from mempo_env.questions.formats import KINDS, Summary, prepare
-from mempo_env.questions.prepared import Manifest, read_manifest
+from mempo_env.questions.prepared import FEW, Manifest, read_manifest
 from mempo_env.questions.set import QuestionSet
 from mempo_env.questions.world import WorldSpec, prepare_world
 from mempo_env.types import Question
@@ -52,6 +52,8 @@ def prepare_command(
         raise ConfigError(f"{kind}: --{', --'.join(given)} belong to {SYNTHETIC!r} alone; leave them out")
     summary = prepare(kind, files or [], out, corpus or [], split)
     _show(summary.manifest, _losses(summary))
+    if split is None and any(count < FEW for count in summary.manifest.splits.values()):
+        typer.echo("a split with so few questions tells little: --split dev puts all of them into dev")
 
 
 @app.command("show")

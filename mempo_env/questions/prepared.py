@@ -23,6 +23,8 @@ from mempo_env.types import Passage, Question, storable
 
 QUESTIONS, CORPUS, MANIFEST = "questions.jsonl", CORPUS_FILE, "manifest.json"
 FORMAT = 1
+FEW = 30
+"""A split with fewer questions tells little."""
 
 encode = msgspec.json.Encoder().encode
 

@@ -174,6 +174,7 @@ class Failure(StrEnum):
     """Why an objective was not answered rightly; the first that holds, in this order."""
 
     ENVIRONMENT = "environment"
+    AGENT_ERROR = "agent_error"
     OUT_OF_BUDGET = "out_of_budget"
     WRONG_FORM = "wrong_form"
     UNKNOWN = "unknown"

@@ -6,6 +6,7 @@ from mempo_env.types import Failure, StopReason
 
 FAILURES: dict[Failure, str] = {
     Failure.ENVIRONMENT: "The environment failed, through no fault of the agent.",
+    Failure.AGENT_ERROR: "The agent itself failed: its code raised, or wrote what is no text.",
     Failure.OUT_OF_BUDGET: "The episode ended before the agent gave an answer.",
     Failure.UNKNOWN: "No gold evidence is known for this question, so the reason can't be told.",
     Failure.NOT_RETRIEVED: "Some of the gold evidence was never shown: no search brought it up.",

@@ -131,7 +131,9 @@ const scatter = (points, front, width, labels, shows) => {
     line.length > 1 && svg("polyline", { class: "front", points: line.join(" ") }), points.map(one));
 };
 
-/** Curves with bands; `series` = [{label, style, least, points: [{round, episodes, mean, low, high}]}]. */
+const CROWD = 4;
+
+/** Curves with bands, which more than a few show one at a time; `series` = [{label, style, least, points: [{round, episodes, mean, low, high}]}]. */
 const curves = (series, width, labels, show) => {
   const all = series.flatMap((one) => one.points), height = tall(width), last = Math.max(...all.map((point) => point.round), 2);
   const every = Math.ceil((last - 1) / (width < 420 ? 6 : 12)), up = extent(all.map((point) => point.high));
@@ -140,7 +142,7 @@ const curves = (series, width, labels, show) => {
   const path = (points, pick) => points.map((point) => `${x(point.round)},${y(point[pick])}`).join(" ");
   const one = ({ label, style, least, points }) => {
     const many = points.filter((point) => point.episodes > least), few = points.slice(Math.max(many.length - 1, 0));
-    return svg("g", { class: `series ${style}` },
+    return svg("g", { class: `series ${series.length > CROWD ? "crowded " : ""}${style}` },
       svg("polygon", { class: "band", points: `${path(many, "high")} ${path([...many].reverse(), "low")}` }),
       svg("polyline", { class: "curve", points: path(many, "mean") }),
       svg("polyline", { class: "curve few", points: path(few, "mean") }),

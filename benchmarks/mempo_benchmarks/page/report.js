@@ -10,11 +10,15 @@ const dollars = (digits) => (value) => value.toLocaleString("en-US",
   { style: "currency", currency: "USD", ...(value >= 1 ? {} : { minimumSignificantDigits: 1, maximumSignificantDigits: digits }) });
 const range = ({ low, high }, show) => (low === null ? "no interval" : `${show(low)}–${show(high)}`);
 
-/** Arms with the class of their colour: the references are grey and hollow, the others have one each. */
+/** Arms with the class of their colour: the references are grey and hollow, the others have one each; after eight again. */
 const styled = (arms) => {
   let next = 0;
-  return arms.map((arm) => ({ ...arm, complete: arm.done === arm.planned, style: arm.role ? `reference ${arm.role}` : `arm-${next++ % 8}` }));
+  const coloured = () => { const n = next++; return `arm-${n % 8}${n < 8 ? "" : " again"}`; };
+  return arms.map((arm) => ({ ...arm, complete: arm.done === arm.planned, style: arm.role ? `reference ${arm.role}` : coloured() }));
 };
+
+/** What is drawn of the arms that count tokens in one unit, for each unit; `drawn` takes arms, and the unit's name if there are several. */
+const byUnit = ({ arms, units }, drawn) => units.map((unit) => drawn(arms.filter((arm) => arm.unit === unit), units.length > 1 ? ` (${unit})` : ""));
 
 // --- Tables --------------------------------------------------------------------------------------------------------
 
@@ -53,8 +57,9 @@ const episodesOf = (arm) =>
   h("td", {}, arm.complete ? whole(arm.done) : [h("span", { class: "warn" }, "incomplete"), h("small", {}, `${whole(arm.done)} of ${whole(arm.planned)}`)],
     arm.failed > 0 && h("small", { class: "warn" }, `${whole(arm.failed)} failed`));
 
-const results = ({ arms, metrics }) => sortable("Results", arms, [
+const results = ({ arms, metrics, units }) => sortable("Results", arms, [
   agent,
+  ...(units.length > 1 ? [{ label: "tokens are", about: "What its tokens are counted in.", of: (arm) => arm.unit, cell: (arm) => h("td", {}, arm.unit || "–") }] : []),
   { label: "episodes", about: "Episodes with a result; failed ones are among them.", of: (arm) => arm.done, cell: episodesOf },
   ...metrics.map((metric) => ({
     ...metric,
@@ -71,7 +76,7 @@ const costs = ({ arms, costs }) => sortable("What it cost", arms, [
   agent,
   ...(arms.some(({ model }) => model) ? [{ label: "model", about: "The model behind it.", of: ({ model }) => model, cell: ({ model }) => h("td", {}, model || "–") }] : []),
   ...costs.flatMap(({ key, label, about, money }) => ["episode", "right"].map((which) => ({
-    label: which === "episode" ? label : `${label} per right answer`, about,
+    label: which === "episode" ? label + (money ? " episodes" : "") : money ? `${label} right answers` : `${label} per right answer`, about,
     of: ({ spent }) => spent[key]?.[which]?.value ?? null,
     cell: ({ spent }) => cell(spent[key]?.[which], about, money ? dollars(3) : tokens, money ? dollars(2) : short),
   }))),
@@ -81,12 +86,16 @@ const costs = ({ arms, costs }) => sortable("What it cost", arms, [
 
 const PANELS = ["em", "f1", "peak", "evidence_kept"];
 
-const panels = ({ arms, metrics }) =>
+const panel = (arms, metric, unit = "") => {
+  const show = shower(metric), rows = arms.map(({ label, style, metrics }) => ({ label, style, interval: metrics[metric.key] }));
+  return h("div", {}, h("h3", { title: metric.about }, metric.label + unit),
+    plot((width) => intervals(rows, width, show, { bounds: metric.share ? [0, 1] : null, label: `${metric.label} of each agent` })));
+};
+
+const panels = (view) =>
   h("div", { class: "grid" }, PANELS.map((key) => {
-    const metric = metrics.find((one) => one.key === key), show = shower(metric);
-    const rows = arms.map(({ label, style, metrics }) => ({ label, style, interval: metrics[key] }));
-    return h("div", {}, h("h3", { title: metric.about }, metric.label),
-      plot((width) => intervals(rows, width, show, { bounds: metric.share ? [0, 1] : null, label: `${metric.label} of each agent` })));
+    const metric = view.metrics.find((one) => one.key === key);
+    return metric.tokens ? byUnit(view, (arms, unit) => panel(arms, metric, unit)) : panel(view.arms, metric);
   }));
 
 const reasons = ({ arms, words }) => {
@@ -96,10 +105,12 @@ const reasons = ({ arms, words }) => {
     h("ul", { class: "legend" }, used.map((reason) => h("li", { title: words[reason] }, h("span", { class: `dot share ${reason}` }), spaced(reason))))];
 };
 
-const tradeoff = ({ arms, front }) => {
-  const points = arms.filter(({ metrics }) => metrics.em && metrics.peak).map(({ label, style, metrics }) => ({ label, style, x: metrics.peak, y: metrics.em }));
-  return plot((width) => scatter(points, front, width, ["peak tokens", "EM"], [tokens, share]));
-};
+const tradeoff = (view) => byUnit(view, (arms, unit) => {
+  const known = arms.filter(({ metrics }) => metrics.em && metrics.peak);
+  const points = known.map(({ label, style, metrics }) => ({ label, style, x: metrics.peak, y: metrics.em }));
+  const front = view.front.filter((label) => points.some((point) => point.label === label));
+  return points.length > 0 && plot((width) => scatter(points, front, width, [`peak tokens${unit}`, "EM"], [tokens, share]));
+});
 
 const gains = ({ arms, gains, metrics }) =>
   h("div", { class: "grid" }, ["em", "f1"].map((key) => {
@@ -119,18 +130,18 @@ const places = ({ arms }) => {
   }));
   const counts = known[0].several.answered.map((_, k) => ({
     label: `${k} answered`, about: "Share of the episodes in which so many questions got an answer.", of: ({ several }) => several.answered[k],
-    cell: ({ several }) => h("td", {}, share(several.answered[k])),
+    cell: ({ several }) => h("td", {}, percent(several.answered[k])),
   }));
   return [plot((width) => curves(series, width, ["question", "EM"], share)),
     h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label))),
     sortable("Sums and answers", known, [agent, ...sums, ...counts])];
 };
 
-const prompts = ({ arms }) => {
-  const series = arms.map(({ label, style, prompts, done }) => ({ label, style, points: prompts, least: done / 10 }));
-  return [plot((width) => curves(series.filter(({ points }) => points.length), width, ["round", "prompt tokens"], tokens)),
+const prompts = (view) => byUnit(view, (arms, unit) => {
+  const series = arms.filter((arm) => arm.prompts.length).map(({ label, style, prompts, done }) => ({ label, style, points: prompts, least: done / 10 }));
+  return series.length > 0 && [plot((width) => curves(series, width, ["round", `prompt tokens${unit}`], tokens)),
     h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label)))];
-};
+});
 
 const paired = ({ arms, metrics, pairs, baseline }) => {
   const box = h("div"), labels = arms.map((arm) => arm.label).filter((label) => pairs.some(({ a, b }) => a === label || b === label));
@@ -174,16 +185,17 @@ const episodes = ({ runs }) => section("Every episode", "Round by round: what th
 const show = (data) => {
   const view = { ...data, arms: styled(data.arms) };
   byId("report").replaceChildren(h("div", {},
-    h("header", {}, h("h1", {}, document.title), h("p", { class: "lead" }, data.lead)),
+    h("header", {}, h("h1", {}, document.title), data.lead.filter(Boolean).map((line) => h("p", { class: "lead" }, line))),
     notes(view),
-    section("Results", `Means over all episodes, failed ones included, with 95 % intervals. Click a heading to sort.`, results(view)),
+    section("In short", "Floors and ceiling stand aside.", h("ul", { class: "short" }, data.conclusions.map((line) => h("li", {}, line)))),
+    section("Results", `Means over all episodes, failed ones included, with 95 % intervals.${data.units.length === 1 ? ` Tokens are ${data.units[0]}.` : ""} Click a heading to sort.`, results(view), h("p", { class: "lead" }, `${data.kept}.`)),
     section("At a glance", "Means and 95 % intervals.", panels(view)),
     view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory. Episodes that failed by no fault of the agent are left out.", gains(view)),
     view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, with its interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
     view.costs.length > 0 && section("What it cost", "Means over all episodes, and sums over all episodes for each question that was answered rightly.", costs(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
     h("div", { class: "pair" },
-      section("Prompt tokens by round", "Mean over the episodes that came to a round, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
+      section("Prompt tokens by round", "All calls of a round together: the mean over the episodes that came to it, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
       section("Accuracy against peak tokens", "Dotted: the front of agents that no other beats in both. The ceiling knows the gold and stands aside.", tradeoff(view))),
     view.pairs.length > 0 && section("Paired differences", "Of the same questions, with 95 % intervals: an interval that leaves 0 out is a difference.", paired(view)),
     episodes(view),

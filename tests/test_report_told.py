@@ -1,0 +1,268 @@
+"""What a report says in words: what failed, what tokens are, what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
+
+from browser import page_at
+from episodes import right, without_gold, wrong
+from mempo_benchmarks.conclusion import conclusions
+from mempo_benchmarks.metrics import METRICS
+from mempo_benchmarks.report import behind, report_page, tables
+from mempo_benchmarks.results import SCRIPTED, Arm, read_plan
+from mempo_benchmarks.stats import Interval, mean_interval
+from mempo_benchmarks.summary import Comparison, compare
+from mempo_env.cli import main
+from mempo_env.types import Call, Episode, Failure, StopReason
+from runs import write_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+REFUSED = "ModelError: status 401 from the server"
+
+
+def refused(detail: str = REFUSED) -> Episode:
+    """An episode whose model refused its first call."""
+    return replace(
+        wrong(),
+        rounds=(),
+        stop_reason=StopReason.MODEL_ERROR,
+        stop_detail=detail,
+        mask_episode=True,
+        failure=(Failure.ENVIRONMENT,),
+    )
+
+
+def crashed() -> Episode:
+    detail = "KeyError: 'x' (mine.py:7)"
+    failure = (Failure.AGENT_ERROR,)
+    return replace(wrong(), stop_reason=StopReason.AGENT_ERROR, stop_detail=detail, failure=failure)
+
+
+def told_by_model(episode: Episode) -> Episode:
+    """The same, with calls of a model whose server tells of its tokens."""
+    calls = (Call(output="x", prompt_tokens=4, output_tokens=2),)
+    return replace(episode, rounds=tuple(replace(played, calls=calls) for played in episode.rounds))
+
+
+def written(
+    run: Path, played: Mapping[str, Sequence[Episode]], models: Mapping[str, str] | None = None
+) -> Comparison:
+    models = models or {}
+    arms = tuple(
+        Arm(name, f"{name}-1", {}, "e0", models.get(name, ""), models.get(name, "")) for name in played
+    )
+    write_run(run, played, arms=arms)
+    return compare([run])
+
+
+def cells(comparison: Comparison, title: str) -> list[list[str]]:
+    (found,) = (made for made in tables(comparison) if str(made.title).startswith(title))
+    return [list(map(str, column.cells)) for column in found.columns]
+
+
+# --- What failed -------------------------------------------------------------------------------------------
+
+
+def test_an_agent_whose_every_call_failed_has_no_figures_and_it_is_said_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], browser: Browser
+) -> None:
+    """It looked like a bad agent with EM 0 and the fewest tokens of all."""
+    run = tmp_path / "run"
+    played = {
+        "random": [wrong()] * 3,
+        "react": [refused(), refused("later"), refused()],
+        "good": [right()] * 3,
+    }
+    compared = written(run, played)
+    react = {arm.label: arm for arm in compared.arms}["react"]
+    assert {key for key, value in react.metrics.items() if value is not None} == {"failed"}
+    assert (react.spent, react.prompts, react.failed, react.masked) == ({}, (), 3, 3)
+    assert react.outcomes == {"environment": 1.0}
+    note = f"3 of 3 react episodes failed by no fault of the agent: {REFUSED}"
+    assert compared.notes[0] == note
+    assert main(["bench", "report", str(run)]) == 0
+    assert f"note: {note}" in " ".join(capsys.readouterr().out.split())
+    with page_at(browser, (run / "report.html").as_uri()) as page:
+        assert note in page.locator(".note").inner_text()
+        scatter = page.locator("svg[aria-label='EM against peak tokens']")
+        assert scatter.locator("text.end").all_text_contents() == ["random", "good"]
+
+
+def test_agents_that_failed_in_part_keep_their_denominator(tmp_path: Path) -> None:
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "react": [right(), refused()]})
+    em = compared.arms[1].metrics["em"]
+    assert em is not None and em.value == 0.5
+    assert compared.notes == (f"1 of 2 react episodes failed by no fault of the agent: {REFUSED}",)
+
+
+def test_an_agent_that_crashes_says_where(tmp_path: Path, browser: Browser) -> None:
+    """The reason was that it had run out of its budget."""
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "mine": [crashed()] * 2})
+    said = "2 of 2 mine episodes failed by its own fault (agent_error): KeyError: 'x' (mine.py:7)"
+    assert compared.notes[0] == said
+    assert cells(compared, "Failed episodes")[3][1] == "100.0%"
+    page_file = tmp_path / "report.html"
+    page_file.write_text(report_page(compared, tmp_path))
+    with page_at(browser, page_file.as_uri()) as page:
+        assert said in page.locator(".note").inner_text()
+        assert "agent error" in page.locator("section", has_text="Why questions failed").inner_text()
+
+
+def test_no_more_than_a_line_of_what_failed_is_shown(tmp_path: Path) -> None:
+    long = f"{'x' * 5_000}\nsecond"
+    (note, *_) = written(tmp_path / "run", {"random": [refused(long), wrong(), wrong()]}).notes
+    assert len(note) < 400 and note.endswith("x...")
+
+
+# --- Tokens ------------------------------------------------------------------------------------------------
+
+
+def mixed(folder: Path) -> Comparison:
+    model = [told_by_model(right()), told_by_model(wrong())]
+    played = {"random": [wrong()] * 2, "react": [right()] * 2, "mempo": model, "mem1": model}
+    return written(folder, played, {"react": SCRIPTED, "mempo": "qwen", "mem1": "qwen"})
+
+
+def test_tokens_of_two_units_are_not_subtracted_and_it_is_said(tmp_path: Path) -> None:
+    """Words were taken from a model's tokens, and one plot had both."""
+    compared = mixed(tmp_path / "run")
+    assert [arm.unit for arm in compared.arms] == ["words", "words", "tokens of qwen", "tokens of qwen"]
+    tokens = {"peak", "total", "dependency"}
+    assert {metric.key for metric in METRICS if metric.tokens} == tokens
+    for a, b, one_unit in (("mempo", "random", False), ("mem1", "mempo", True), ("react", "random", True)):
+        pair = compared.difference(a, b)
+        assert pair is not None and "em" in pair.metrics
+        assert (tokens <= pair.metrics.keys()) is one_unit
+        assert one_unit or not tokens & pair.metrics.keys()
+    assert compared.notes[0] == (
+        "tokens differ in their unit: words for random, react; tokens of qwen for mempo, mem1; "
+        "they are not subtracted, and have a plot for each unit"
+    )
+    assert set(compared.front) >= {"react", "mempo"}, "a front for each unit"
+    differences = cells(compared, "Paired differences")
+    assert differences[3][differences[0].index("mempo")] == "–"
+
+
+def test_the_page_has_a_plot_for_each_unit(tmp_path: Path, browser: Browser) -> None:
+    page_file = tmp_path / "report.html"
+    page_file.write_text(report_page(mixed(tmp_path / "run"), tmp_path))
+    with page_at(browser, page_file.as_uri()) as page:
+        labels = page.locator(".plot svg").evaluate_all(
+            "all => all.map(one => one.getAttribute('aria-label'))"
+        )
+        for of in ("words", "tokens of qwen"):
+            assert f"EM against peak tokens ({of})" in labels
+            assert f"prompt tokens ({of}) by round" in labels
+        assert "tokens are" in page.locator("table").first.inner_text()
+
+
+def test_a_failed_call_does_not_change_what_tokens_are(tmp_path: Path) -> None:
+    failed = replace(refused(), tokens=replace(wrong().tokens, total=0))
+    played = {"random": [wrong()] * 3, "mempo": [told_by_model(right())] * 2 + [failed]}
+    assert written(tmp_path / "run", played, {"mempo": "qwen"}).arms[1].unit == "tokens of qwen"
+
+
+def test_the_unit_is_said_where_there_is_one(tmp_path: Path) -> None:
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "react": [right()] * 2})
+    assert compared.units == ("words",)
+    assert cells(compared, "Cost of an episode, tokens in words")
+
+
+# --- What it comes to --------------------------------------------------------------------------------------
+
+
+def test_the_models_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed(tmp_path / "run")
+    said = "model scripted: react; model qwen: mempo, mem1"
+    assert behind(read_plan(tmp_path / "run")) == said
+    assert main(["bench", "report", str(tmp_path / "run")]) == 0
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_three_sentences_say_what_it_comes_to(tmp_path: Path) -> None:
+    """Of six questions `good` has all, `alike` all but one, `no_memory` that one."""
+    played = {
+        "random": [wrong()] * 6,
+        "good": [right()] * 6,
+        "alike": [right()] * 5 + [wrong()],
+        "no_memory": [wrong()] * 5 + [right()],
+        "oracle": [right()] * 6,
+    }
+    models = dict.fromkeys(("good", "alike", "no_memory"), SCRIPTED)
+    compared = written(tmp_path / "run", played, models)
+    best, cheapest, gained = conclusions(compared)
+    assert best == "Best EM: good, 1.000 (0.61–1.00); not told apart from it: alike."
+    assert cheapest == f"Fewest tokens for a right answer: good, {right().tokens.total:,} (words)."
+    found = mean_interval([1.0] * 5 + [0.0])
+    assert found.low is not None and found.high is not None
+    between = f"{found.low:+.2f} to {found.high:+.2f}"
+    assert gained == (
+        f"Most gained by memory: good, +0.833 EM over no_memory ({between}); "
+        "of 2 agents 1 gained and 0 lost beyond chance."
+    )
+
+
+def test_without_no_memory_it_is_said_how_to_see_what_memory_gained(tmp_path: Path) -> None:
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "a": [right()] * 2}, {"a": SCRIPTED})
+    assert conclusions(compared)[-1] == "What memory gained is not known: add no_memory to see it."
+    alone = written(tmp_path / "own", {"random": [wrong()] * 2, "a": [right()] * 2})
+    assert len(conclusions(alone)) == 2, "an agent without a model has no such gain"
+
+
+def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "a": [refused()] * 2})
+    assert conclusions(compared) == ("No agent played well enough to be compared.",)
+
+
+def test_what_is_kept_is_explained_and_what_it_comes_to_is_on_the_page(
+    tmp_path: Path, browser: Browser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "a": [right()] * 2})
+    assert main(["bench", "report", str(tmp_path / "run")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    explained = "evidence kept: in the last prompt; what is no longer needed may be dropped rightly"
+    assert explained in told
+    assert all(line in told for line in conclusions(compared))
+    assert told.index(conclusions(compared)[0]) < told.index("Accuracy")
+    with page_at(browser, (tmp_path / "run" / "report.html").as_uri()) as page:
+        assert page.locator(".short li").all_inner_texts() == list(conclusions(compared))
+        assert explained in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("key", ["em", "peak"])
+def test_no_zero_has_a_minus(key: str, tmp_path: Path) -> None:
+    compared = written(tmp_path / "run", {"random": [wrong()] * 2, "a": [wrong()] * 2})
+    almost = Interval(-1e-9, -1e-9, -1e-9)
+    pairs = tuple(replace(pair, metrics=pair.metrics | {key: almost}) for pair in compared.pairs)
+    assert "-0" not in str(cells(replace(compared, pairs=pairs), "Paired differences"))
+
+
+def test_many_bands_are_shown_one_at_a_time(tmp_path: Path, browser: Browser) -> None:
+    """Bands of many agents at 1.0 were one grey block."""
+
+    def opacities(count: int) -> set[Any]:
+        compared = written(
+            tmp_path / f"{count}", {f"a{i}": [right()] * 2 for i in range(count)} | {"random": [wrong()] * 2}
+        )
+        page_file = tmp_path / f"{count}.html"
+        page_file.write_text(report_page(compared, tmp_path))
+        with page_at(browser, page_file.as_uri()) as page:
+            bands = page.locator(".band").evaluate_all("all => all.map(one => getComputedStyle(one).opacity)")
+            assert len(bands) == count + 1
+            return set(bands)
+
+    assert opacities(2) == {"0.12"}
+    assert opacities(9) == {"0"}
+
+
+def test_what_has_no_gold_has_a_row_all_the_same(tmp_path: Path) -> None:
+    compared = written(tmp_path / "run", {"random": [without_gold(), wrong()]})
+    assert cells(compared, "Accuracy")[1] == ["2\n1 failed"]
