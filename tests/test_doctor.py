@@ -17,6 +17,7 @@ import torch
 from doctor_text import some_questions, train_text
 from mempo_env.arrays.vector import SearchQAArrayVectorEnv
 from mempo_env.cli import main
+from mempo_env.errors import TrainingError
 from mempo_trainers.config import Config
 from mempo_trainers.credit import CREDITS
 from mempo_trainers.credit.data import Trajectories
@@ -285,6 +286,13 @@ def test_gradients_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
     assert finding.evidence == "3 updates left out in 3 of 5 steps, from step 3"
 
 
+def test_a_run_whose_gradients_are_no_numbers_any_more_ends_and_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="got none for 10 steps in a row: lower the learning rate"):
+        train(tmp_path / "run", ONE, config(steps=40), policy=Poisoned())
+    finding = found(tmp_path / "run", "not_finite")
+    assert finding.evidence == "10 updates left out in 10 of 12 steps, from step 3"
+
+
 @pytest.mark.parametrize("after", [1, 3])
 def test_an_estimator_whose_advantages_are_no_numbers_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
@@ -298,6 +306,7 @@ def test_an_estimator_whose_advantages_are_no_numbers_is_named(
         return msgspec.structs.replace(found, advantages_BK=found.advantages_BK * nan_BK)
 
     monkeypatch.setitem(CREDITS, "wild", wild)  # type: ignore[index]
+    monkeypatch.setattr("mempo_trainers.run.MOST_SKIPPED", 100)  # it would end the run sooner
     train(tmp_path / "run", ONE, config(credit="wild", steps=24))
     finding, diagnosis = found(tmp_path / "run", "not_finite"), examine(tmp_path / "run")
     told = f"advantages of wild are no numbers in {25 - after} of them, from step {after}"
