@@ -7,20 +7,31 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from llm_help import make_network, make_tokenizer, needs_transformers, save
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError, MissingExtra
+from mempo_env.files import read_jsonl
+from mempo_env.types import Episode
 from mempo_trainers import trackers
 from mempo_trainers.config import Config
+from mempo_trainers.doctor import SYMPTOMS, diagnose
+from mempo_trainers.llm.settings import Setup, Task
+from mempo_trainers.llm.train import SHOWN, train
+from mempo_trainers.policies.huggingface import PolicySettings
 from mempo_trainers.run import Run, read_metrics, read_settings
 from mempo_trainers.trackers import IDENTITY, TRACKERS
 from train_help import COMMAND, TASK
+
+needs_transformers()
 
 STEPS = {"config": {"steps": 3}}
 
@@ -182,3 +193,123 @@ def test_the_real_trackers_keep_one_run_on_this_machine(name: str, tmp_path: Pat
     with closing(sqlite3.connect(file)) as database:
         found = database.execute(asked).fetchall()
     assert found == [(f"run-{identity}", step, step / 4) for step in (1, 2, 3)]
+
+
+# --- Episodes ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = make_tokenizer()
+    return save(tmp_path_factory.mktemp("model"), make_network(tokenizer, window=4096), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def taught(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with evaluations after steps 2 and 4, and at the end."""
+    out = tmp_path_factory.mktemp("taught") / "run"
+    environment = {"system_prompt": "", "hint": False, "top_k": 1, "max_rounds": 2}
+    task = Task(objectives=1, sets=6, held_out=10, environment=environment)  # type: ignore[arg-type]
+    loop = {"steps": 4, "questions": 2, "rollouts": 2, "learning_rate": 1e-3}
+    config = msgspec.structs.replace(Setup.__struct_defaults__[2], **loop)
+    policy = PolicySettings(model=str(model), max_new=12)
+    train(Setup(policy=policy, task=task, config=config, evaluate_every=2), out)
+    return out
+
+
+def test_each_evaluation_leaves_its_first_episodes(taught: Path) -> None:
+    files = sorted(taught.glob("episodes-*.jsonl"))
+    assert [file.name for file in files] == [f"episodes-{n}.jsonl" for n in ("000002", "000004", "test")]
+    for file in files:
+        played = [episode for _, episode in read_jsonl(file, Episode)]
+        assert len(played) == SHOWN == 8 and len({episode.question_id for episode in played}) == 8
+        assert all(round.calls[0].prompt_ids for episode in played for round in episode.rounds)
+
+
+def test_the_view_command_shows_them(
+    taught: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["view", str(taught), "--out", str(page)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "step 2 8, step 4 8, test 8 episodes"
+    shown = page.read_text()
+    with (taught / "episodes-000002.jsonl").open("rb") as lines:
+        first = msgspec.json.decode(next(lines), type=Episode)
+    assert msgspec.json.encode(first.questions[0].text).decode().strip('"') in shown
+    assert main(["view", str(taught), "--agent", "test", "--limit", "3", "--out", str(page)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "test 3 episodes"
+    assert main(["view", str(taught), "--agent", "stp 2", "--out", str(page)]) == 2
+    assert "did you mean 'step 2'" in capsys.readouterr().err
+
+
+def test_episodes_that_were_edited_are_refused_by_line(
+    taught: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (taught / "episodes-000002.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "episodes-000002.jsonl").write_bytes(b"".join([lines[0], lines[1][:-9], b"\n"]))
+    assert main(["view", str(tmp_path)]) == 2
+    assert f"{tmp_path}/episodes-000002.jsonl:2: " in capsys.readouterr().err
+    assert not (tmp_path / "episodes.html").exists()
+
+
+# --- The doctor --------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_a_language_model_logs_all_that_the_doctor_reads(taught: Path) -> None:
+    rows, settings = read_metrics(taught), read_settings(taught)
+    for symptom in SYMPTOMS.values():
+        for field in symptom.needs.split():
+            assert all(field in row for row in rows), field
+    found = diagnose(rows, settings)
+    assert found.planned == 4 and not any("not in the metrics" in why for why in found.unchecked.values())
+
+
+SICK: dict[str, Callable[[int], dict[str, float]]] = {
+    "sampler_gap": lambda step: {"sampler_gap": 0.2 if step == 7 else 0.0},
+    "memory_grows": lambda step: {"memory_length": 10.0 * step},
+    "retrieval_slow": lambda step: {"environment_seconds": 0.05 * step},
+    "memory_empty": lambda step: {"memory_empty": 0.95},
+    "guessed": lambda step: {"guessed": 0.5},
+    "first_kl": lambda step: {"kl": 0.01},
+    "not_finite": lambda step: {"skipped_updates": 1.0 if step == 3 else 0.0},
+}
+
+
+@pytest.mark.parametrize("symptom", SICK)
+def test_each_symptom_shows_in_such_a_run(
+    symptom: str, taught: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run's own rows, repeated, with one thing wrong."""
+    rows = read_metrics(taught)
+    well = {"memory_empty": 0.0, "memory_length": 5.0, "environment_seconds": 0.01, "guessed": 0.0, "kl": 0.0}
+    sick = [{**rows[0], **well, "step": step, **SICK[symptom](step)} for step in range(1, 17)]
+    (tmp_path / "settings.json").write_bytes((taught / "settings.json").read_bytes())
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in sick))
+    assert main(["doctor", str(tmp_path), "--json"]) == 1
+    names = [finding["symptom"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert symptom in names and not set(names) & SICK.keys() - {symptom}
+
+
+def test_the_doctor_says_what_little_it_can_of_imitation(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chats = tmp_path / "chats.jsonl"
+    chat = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "<search> who </search>"}]
+    chats.write_text(json.dumps({"messages": chat}) + "\n")
+    changes = {
+        "policy.model": model,
+        "policy.max_new": 12,
+        "examples": chats,
+        "task.objectives": 1,
+        "task.held_out": 1,
+        "task.environment.max_rounds": 2,
+        "sft.steps": 2,
+    }
+    sets = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
+    assert main(["train", "sft", *sets, "--out", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "episodes-test.jsonl").exists()
+    capsys.readouterr()
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().out
+    assert "nothing found by 1 of 14 checks" in told
+    assert "not checked: memory_grows: memory_length, success not in the metrics" in told
