@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -24,10 +25,11 @@ from mempo_env.types import Episode
 from mempo_trainers import trackers
 from mempo_trainers.config import Config
 from mempo_trainers.doctor import SYMPTOMS, diagnose
-from mempo_trainers.llm.settings import Setup, Task
+from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_setup
 from mempo_trainers.llm.train import SHOWN, train
 from mempo_trainers.policies.huggingface import PolicySettings
 from mempo_trainers.run import Run, read_metrics, read_settings
+from mempo_trainers.sft import SftConfig
 from mempo_trainers.trackers import IDENTITY, TRACKERS
 from train_help import COMMAND, TASK
 
@@ -313,3 +315,22 @@ def test_the_doctor_says_what_little_it_can_of_imitation(
     told = capsys.readouterr().out
     assert "nothing found by 1 of 14 checks" in told
     assert "not checked: memory_grows: memory_length, success not in the metrics" in told
+
+
+# --- The page ----------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[1] / "docs" / "llm.md").read_text()
+
+
+def test_the_settings_that_the_page_shows_and_does_not_run_are_settings(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```text\n(evaluate_every.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "llm.toml"
+    file.write_text(text)
+    made = read_setup(Setup, file, [])
+    assert (made.policy.lora_rank, made.config.questions, made.evaluate_every) == (32, 16, 10)
+
+
+@pytest.mark.parametrize("kind", [PolicySettings, Task, Sampler, SftConfig, SftSetup])
+def test_the_page_names_every_setting(kind: type[msgspec.Struct]) -> None:
+    table = PAGE[PAGE.index("## Settings") : PAGE.index("## What is written")]
+    assert not [name for name in kind.__struct_fields__ if f"`{name}`" not in table]
