@@ -19,7 +19,7 @@ def start() -> dict[str, float]:
 
 
 def train(folder: str, steps: int, before: int, threads: int) -> dict[str, Any]:
-    """Train on the prompts of a folder; what each step after the first `before` took and wrote, and its parts.
+    """Train on the prompts of a folder; what each step after the first `before` took and wrote.
 
     Args:
         folder: Of the model, with work.json (see `mempo_benchmarks.speed.trainer`).
