@@ -298,6 +298,7 @@ def test_an_estimator_whose_advantages_are_no_numbers_is_named(
         return msgspec.structs.replace(found, advantages_BK=found.advantages_BK * nan_BK)
 
     monkeypatch.setitem(CREDITS, "wild", wild)  # type: ignore[index]
+    monkeypatch.setattr("mempo_trainers.run.MOST_SKIPPED", 100)  # or the run ends before
     train(tmp_path / "run", ONE, config(credit="wild", steps=24))
     finding, diagnosis = found(tmp_path / "run", "not_finite"), examine(tmp_path / "run")
     told = f"advantages of wild are no numbers in {25 - after} of them, from step {after}"

@@ -107,7 +107,7 @@ def tracked(
 
     Args:
         names: Of `TRACKERS`.
-        folder: That of the run, in which its identity is kept: a run that goes on is the same at the trackers.
+        folder: That of the run, which keeps its identity: a run that goes on is the same at the trackers.
         settings: Of the run.
     """
     going: dict[str, Opened] = {}
