@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"SKIP: {reason}\n")
         return 0
     with tempfile.TemporaryDirectory() as site:
-        sys.path += [site, *(str(ROOT / part) for part in ("", "agents", "trainers", "benchmarks"))]
+        sys.path[:0] = [str(ROOT / part) for part in ("", "agents", "trainers", "benchmarks")]
+        sys.path.append(site)  # last: what is here already stays
         unpack(sorted(options.wheels.glob("*.whl")), Path(site))
         if missing := [name for name in NEEDED if find_spec(name) is None]:
             sys.stderr.write(

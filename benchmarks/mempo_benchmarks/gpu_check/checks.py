@@ -149,11 +149,11 @@ def compared(
 
 PARTS: dict[str, tuple[Part, float]] = {
     "device": (machine, 30),
-    "tree in float32": (tree(torch.float32), 90),
-    "tree in bfloat16": (tree(torch.bfloat16), 90),
+    "tree in float32": (tree(torch.float32), 120),
+    "tree in bfloat16": (tree(torch.bfloat16), 120),
     "sampler": (training.sampler, 60),
     "gradients": (training.gradients, 60),
-    "training": (training.grpo_run, 150),
+    "training": (training.grpo_run, 200),
     "environment": (training.environment, 90),
 }
 """In their order, with the seconds that each may take."""

@@ -62,7 +62,7 @@ SIZES = {
         questions=4,
         group=8,
         prompt=300,
-        written=96,
+        written=64,
         floor=1.0,
     ),
     "tiny": Size(
