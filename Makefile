@@ -33,10 +33,10 @@ speed: $(VENV)/.dev  ## side by side with skyrl-gym, gem-llm, verl and TRL, each
 gpu-check: $(RUNS)/gpu-check/wheels  ## scoring, sampling, training on a CUDA GPU; brings what Python 3.12 lacks there
 	$(PYTHON) benchmarks/mempo_benchmarks/gpu_check --wheels $< --out $(RUNS)/gpu-check/gpu-check.json
 
-$(RUNS)/gpu-check/wheels:
-	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
-		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --dest $@.part $(GPU_WHEELS)
-	mv $@.part $@
+$(RUNS)/gpu-check/wheels:  # without a network the script says what it lacks
+	-$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
+		--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --dest $@.part $(GPU_WHEELS) \
+		&& mv $@.part $@
 
 parity:  ## losses and advantages beside verl's and TRL's own functions, in an environment of their own
 	$(PYTHON) tests/parity $(PARITY)
