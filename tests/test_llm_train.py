@@ -25,7 +25,7 @@ from mempo_trainers.llm.settings import Setup, SftSetup, Task, read_setup
 from mempo_trainers.llm.train import BEST, POLICY, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
 from mempo_trainers.run import CHECKPOINT, RESULT, SETTINGS
-from train_help import ended, mempo, metrics
+from train_help import ended, mempo, metrics, toml
 
 needs_transformers()
 
@@ -145,7 +145,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(
     lines = [f"evaluate_every = {held['evaluate_every']}"]
     for name, part in parts.items():
         lines.append(f"[{name}]")
-        lines += [f"{key} = {_toml(value)}" for key, value in part.items() if value is not None]
+        lines += [f"{key} = {toml(value)}" for key, value in part.items() if value is not None]
     file.write_text("\n".join(lines))
     process = mempo("train", "llm", "--config", file, "--out", out)
     while len((out / "metrics.jsonl").read_bytes().splitlines() if out.exists() else ()) < step:
@@ -157,12 +157,6 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(
     assert code == 0, err
     assert_same(out, whole)
     assert (out / RESULT).read_bytes() == (whole / RESULT).read_bytes()
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + "}"
-    return json.dumps(value)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +239,7 @@ def test_a_dead_server_ends_the_run_with_one_line(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ["train", "llm", "--out", str(tmp_path / "run"), "--set", f"policy.model={model}"]
-    assert main([*made, "--set", "sampler.url=http://127.0.0.1:9"]) == 2
+    assert main([*made, "--set", "sampler.url=http://127.0.0.1:9", "--set", "sampler.wait=1"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mempo: ") and "127.0.0.1:9" in error
 

@@ -117,7 +117,7 @@ def test_a_task_that_can_not_be_is_refused_when_made(changes: dict[str, Any], to
 
 def test_the_warm_start_is_a_run_of_its_own_in_the_run(whole: Path) -> None:
     assert [set(row) - {"seconds"} for row in metrics(whole / WARM)] == [
-        {"step", "loss", "tokens", "grad_norm"}
+        {"step", "loss", "tokens", "grad_norm", "skipped_updates"}
     ] * SMALL.warm.steps
     assert [row["rollouts"] for row in metrics(whole)] == [4] * LEARN.steps
     settings = json.loads((whole / SETTINGS).read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -121,3 +122,10 @@ def assert_same(one: Path, other: Path) -> None:
     assert here.keys() == there.keys()
     for name, value in here.items():
         assert torch.equal(value, there[name]), name
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(inner)}" for key, inner in value.items()) + "}"
+    return json.dumps(value)

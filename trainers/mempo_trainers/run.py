@@ -47,6 +47,9 @@ MOST_SKIPPED = 10
 END = "config.steps"
 """The setting that says where a run ends."""
 
+PLACES = frozenset({"sampler.url", "sampler.wait"})
+"""Settings that say where a server is: a run goes on with another one, but not without."""
+
 
 class Run:
     """Writes a run, or goes on with one: same settings, from its last checkpoint, bit for bit.
@@ -364,8 +367,9 @@ def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
 
 
 def endless(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their whole names, but for the step at which the run ends."""
-    return {name: value for name, value in flat(settings).items() if name != END}
+    """Settings by their whole names, but for the step at which the run ends, and where its server is."""
+    free = {END, *PLACES}
+    return {name: value for name, value in flat(settings).items() if name not in free or value == ""}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

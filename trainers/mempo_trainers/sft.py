@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
@@ -148,4 +149,6 @@ def _learn(policy: TextPolicy, batch: Examples) -> dict[str, float]:
         mean = -logprobs_BK.sum() / tokens
         mean.backward()  # type: ignore[no-untyped-call]
         loss += float(mean.detach())
-    return {"loss": loss, "tokens": tokens, "grad_norm": policy.update()}
+    norm = policy.update()
+    skipped = float(not math.isfinite(norm))
+    return {"loss": loss, "tokens": tokens, "grad_norm": norm, "skipped_updates": skipped}

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -19,7 +19,7 @@ from mempo_env.files import atomic_file
 T = TypeVar("T")
 
 IDENTITY = "tracked-as"
-"""The file in a run's folder with its name at the trackers, under which it goes on."""
+"""The file in a run's folder with the eight letters that tell it from others at the trackers."""
 
 Row: TypeAlias = Mapping[str, float | int | str]
 
@@ -45,7 +45,7 @@ def _wandb(folder: Path, settings: Mapping[str, Any]) -> Opened:
 
     run = wandb.init(
         project="mempo",
-        name=folder.name,
+        name=folder.resolve().name,
         id=_identity(folder),
         resume="allow",
         dir=folder,
@@ -58,17 +58,24 @@ def _wandb(folder: Path, settings: Mapping[str, Any]) -> Opened:
 
 
 def _trackio(folder: Path, settings: Mapping[str, Any]) -> Opened:
-    """Trackio, in its own folder on this machine; `trackio show` shows it."""
+    """Trackio, in its own folder on this machine; `trackio show` shows it.
+
+    What it prints goes to stderr.
+    """
     import trackio
 
-    run = trackio.init(
-        project="mempo", name=_identity(folder), config=dict(settings), resume="allow", auto_log_gpu=False
-    )
+    name = f"{folder.resolve().name}-{_identity(folder)}"
+    with redirect_stdout(sys.stderr):
+        run = trackio.init(project="mempo", name=name, config=dict(settings), resume="allow")
 
     def log(row: dict[str, float | int | str]) -> None:
         run.log({name: value for name, value in row.items() if name != "step"}, step=int(row["step"]))
 
-    return Opened(log, run.finish)
+    def close() -> None:
+        with redirect_stdout(sys.stderr):
+            trackio.finish()
+
+    return Opened(log, close)
 
 
 TRACKERS: Mapping[str, Callable[[Path, Mapping[str, Any]], Opened]] = {
@@ -100,7 +107,7 @@ def tracked(
 
     Args:
         names: Of `TRACKERS`.
-        folder: That of the run, which keeps its name at the trackers: a run that goes on is the same there.
+        folder: That of the run, which keeps its identity: a run that goes on is the same at the trackers.
         settings: Of the run.
     """
     going: dict[str, Opened] = {}
@@ -130,9 +137,9 @@ def tracked(
 
 
 def _identity(folder: Path) -> str:
-    """The run's name at the trackers, made when it is first asked for."""
+    """What tells the run from others of the same name, made when it is first asked for."""
     file = folder / IDENTITY
     if not file.exists():
         with atomic_file(file) as out:
-            out.write(f"{folder.resolve().name}-{secrets.token_hex(4)}".encode())
+            out.write(secrets.token_hex(4).encode())
     return file.read_text(encoding="utf-8")

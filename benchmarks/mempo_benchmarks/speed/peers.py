@@ -96,10 +96,28 @@ TRAINERS = {
 }
 """Peers whose advantages are compared, not their environments."""
 
+LOOPS = {
+    "trl": Recipe(
+        (
+            "trl==1.16.0",
+            "torch==2.13.0",
+            "transformers==5.24.0",
+            "datasets==5.2.0",
+            "accelerate==1.15.0",
+        ),
+        "play_trl",
+        "trl",
+        ("trl", "torch", "transformers", "accelerate"),
+    ),
+}
+"""Peers whose training of language models is compared."""
 
-def ours() -> System:
-    """Our own system, in this environment."""
-    told = ("mempo", "gymnasium", "numpy", "msgspec", "tantivy", "starlette", "uvicorn")
+
+_OURS = ("mempo", "gymnasium", "numpy", "msgspec", "tantivy", "starlette", "uvicorn")
+
+
+def ours(told: tuple[str, ...] = _OURS) -> System:
+    """Our own system, in this environment; `told` are the packages whose versions matter."""
     python = Path(sys.executable)
     player = "mempo_benchmarks.speed.players.play_mempo"
     return System("mempo", python, player, "mempo_env", _versions(python, told))
@@ -111,7 +129,7 @@ def installed(name: str) -> System:
     Raises:
         PeerError: if it cannot be installed, or does not start.
     """
-    recipe = (PEERS | TRAINERS)[name]
+    recipe = (PEERS | TRAINERS | LOOPS)[name]
     folder = cache_folder() / "speed" / (recipe.bare + recipe.requirements)[0].replace("==", "-")
     python, note = folder / "bin" / "python", folder / "requirements.json"
     wanted = json.dumps([*recipe.bare, *recipe.requirements, sys.version])

@@ -24,8 +24,8 @@ from mempo_trainers.scoring.networks import (
 )
 from mempo_trainers.scoring.tree import Price, Tree, cut, grow, in_order, shared
 
-MOST_NODES = 4_096
-"""Nodes of a tree at most: a dense mask of 4,096 x 4,096 takes 64 MB in float32."""
+MOST_NODES = 6_144
+"""Nodes of a tree at most: a rollout of sixteen rounds of 250 tokens; its mask takes 150 MB in float32."""
 
 _BLOCK = 128
 

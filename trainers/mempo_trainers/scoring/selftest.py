@@ -56,7 +56,7 @@ def doubt(network: Network) -> str:
         asked = trajectory(network)
         with at_rest(network), _full_precision():
             texts_M = np.concatenate(as_floats(batch_logprobs(network, asked)))
-            allowed = _allowed(network, asked, texts_M)
+            bound = allowed(network, asked, texts_M)
             tree_M = np.concatenate(as_floats(one_tree(network, asked)))
     except ConfigError as error:
         return str(error)
@@ -64,8 +64,8 @@ def doubt(network: Network) -> str:
         told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return f"the network refuses a tree's mask ({told})"
     off = float(np.abs(tree_M - texts_M).max())
-    if not off <= allowed:
-        return f"log-probs differ by {off:.2g} from those of separate texts, more than {allowed:.2g}"
+    if not off <= bound:
+        return f"log-probs differ by {off:.2g} from those of separate texts, more than {bound:.2g}"
     return ""
 
 
@@ -85,7 +85,7 @@ def trajectory(network: Network) -> list[Asked]:
     return [asked[i] for i in in_order([one.read for one in asked])]
 
 
-def _allowed(network: Network, asked: Sequence[Asked], texts_M: Floats) -> float:
+def allowed(network: Network, asked: Sequence[Asked], texts_M: Floats) -> float:
     """Nats by which log-probs may differ: in 16 bits twice what padding on the left, or rounding, changes."""
     if network.dtype in (torch.float32, torch.float64):
         return TOLERANCE

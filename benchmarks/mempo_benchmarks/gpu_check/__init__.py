@@ -1,0 +1,1 @@
+"""What only a CUDA GPU can tell, in one script of some minutes: `make gpu-check`."""

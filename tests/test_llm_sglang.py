@@ -1,0 +1,270 @@
+"""Training with a server that generates and scores: a stand-in over a real socket, and a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from llm_help import make_network, make_tokenizer, needs_transformers, save
+from mempo_agents.models.sglang import open_sglang, wait_until_ready
+from mempo_env.cli import main
+from mempo_env.errors import ConfigError
+from mempo_trainers import checkpoint
+from mempo_trainers.credit.data import Floats, Trajectories
+from mempo_trainers.llm import engines
+from mempo_trainers.llm.settings import Sampler, Setup, Task
+from mempo_trainers.llm.train import train
+from mempo_trainers.policies.huggingface import PolicySettings
+from mempo_trainers.run import CHECKPOINT, RESULT
+from mempo_trainers.scoring.base import Asked
+from mempo_trainers.scoring.naive import Naive
+from mempo_trainers.scoring.server import ServerScorer
+from train_help import metrics, toml
+
+needs_transformers()
+
+SERVE = Path(__file__).parent / "sglang_serve.py"
+ENVIRONMENT = {"system_prompt": "", "hint": False, "top_k": 1, "max_rounds": 2}
+TASK = Task(objectives=1, sets=6, held_out=3, environment=ENVIRONMENT)  # type: ignore[arg-type]
+
+
+def alternating(data: Trajectories) -> Floats:
+    """Advantages that are alive whatever is played, so that every step changes the weights."""
+    sign_B = np.where(data.rollout_B % 2, -1.0, 1.0)
+    advantages: Floats = np.where(data.mask_BK, sign_B[:, None], 0.0).astype(np.float32)
+    return advantages
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = make_tokenizer()
+    return save(tmp_path_factory.mktemp("model"), make_network(tokenizer, window=4096), tokenizer)
+
+
+@contextmanager
+def serving(model: Path, **faults: Any) -> Iterator[str]:
+    """The address of a stand-in, which may still be starting."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVE, str(model), str(port), json.dumps(faults)])
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def setup(model: Path, url: str, scorer: str = "server", every: int = 0, **changes: Any) -> Setup:
+    sampler: dict[str, Any] = {"wait": 60.0, "scorer": scorer if url else "naive"}
+    loop: dict[str, Any] = {"steps": 5, "questions": 2, "rollouts": 2, "learning_rate": 1e-2}
+    for name, value in changes.items():
+        (sampler if name in Sampler.__struct_fields__ else loop)[name] = value
+    loop = {"credit": f"{__name__}:alternating", "checkpoint_every": 10, **loop}
+    return Setup(
+        policy=PolicySettings(model=str(model), max_new=12),
+        task=TASK,
+        sampler=Sampler(url=url, **sampler),
+        config=msgspec.structs.replace(Setup.__struct_defaults__[2], **loop),
+        evaluate_every=every,
+    )
+
+
+def arguments(setup: Setup, file: Path, out: Path) -> list[str]:
+    """Of the command that trains so."""
+    parts = msgspec.to_builtins(setup)
+    lines = [f"evaluate_every = {parts.pop('evaluate_every')}"]
+    for name, part in parts.items():
+        lines += [
+            f"[{name}]",
+            *(f"{key} = {toml(value)}" for key, value in part.items() if value is not None),
+        ]
+    file.write_text("\n".join(lines))
+    return ["train", "llm", "--config", str(file), "--out", str(out)]
+
+
+def asked(url: str) -> dict[str, int]:
+    """How often the stand-in was asked for what."""
+    with urllib.request.urlopen(f"{url}/asked") as answer:
+        counts: dict[str, int] = json.load(answer)
+    return counts
+
+
+class Both:
+    """Asks the server, and compares with the network in this process."""
+
+    name, fallback = "server", ""
+
+    def __init__(self, server: ServerScorer, naive: Naive) -> None:
+        self.server, self.naive, self.compared = server, naive, 0
+
+    def logprobs(self, asked: list[Asked]) -> list[Floats]:
+        told = self.server.logprobs(asked)
+        for one, other in zip(told, self.naive.logprobs(asked), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-4)
+        self.compared += len(told)
+        return told
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> list[Both]:
+    """Scorers of servers, each beside `naive`, as they are opened."""
+    opened: list[Any] = []
+    real: Callable[..., Any] = engines.open_scorer
+
+    def open_both(name: str, network: Any = None, **rest: Any) -> Any:
+        made = real(name, network, **rest)
+        if name == "server":
+            made = Both(made, opened.pop())
+        opened.append(made)
+        return made
+
+    monkeypatch.setattr(engines, "open_scorer", open_both)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a server that stayed alive."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    with serving(model) as url:
+        train(setup(model, url, steps=4, every=4), out)
+    return out
+
+
+# --- Steps -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_server_gets_new_weights_each_step_and_agrees_with_the_trainer(
+    model: Path, tmp_path: Path, both: list[Both]
+) -> None:
+    """And what is learned is what is learned without a server: seeds are the same."""
+    with serving(model) as url:
+        train(setup(model, url), tmp_path / "served")
+        counts = asked(url)
+    (scorer,) = both
+    rows = metrics(tmp_path / "served")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert all(row["sampler_gap"] < 1e-4 and row["grad_norm"] > 0 and row["failed"] == 0 for row in rows)
+    assert counts["update"] == 6  # before each step, and before the evaluation at the end
+    assert scorer.compared == counts["score"] > 0
+    both.clear()
+    train(setup(model, ""), tmp_path / "inside")
+    for row, other in zip(rows, metrics(tmp_path / "inside"), strict=True):
+        assert (row["completion_tokens"], row["edit_distance"]) == (
+            other["completion_tokens"],
+            other["edit_distance"],
+        )
+        assert row["loss"] == pytest.approx(other["loss"], abs=1e-3)
+
+
+# --- What goes wrong ---------------------------------------------------------------------------------------
+
+DEATHS = {
+    "in the middle of a step": (["generate", 3, 4], 2),
+    "while it scores": (["score", 3, 2], 2),
+    "before it takes the weights": (["update", 3, 1], 2),
+    "in an evaluation": (["generate", 5, 1], 0),  # the fifth weights are those after step 4
+}
+"""When a server dies, and the step of the checkpoint that is left; an evaluation's own step has learned."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", DEATHS)
+def test_a_server_that_is_killed_ends_the_run_which_goes_on_bit_for_bit(
+    when: str, model: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    die, saved = DEATHS[when]
+    out = tmp_path / "run"
+    with serving(model, die=die) as url:
+        wait_until_ready(open_sglang(f"{model}@{url}"))
+        made = setup(model, url, steps=4, every=4, wait=1.0)
+        command = arguments(made, tmp_path / "run.toml", out)
+        assert main(command) == 2
+        told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
+        assert len(told) == 1 and url in told[0]
+        assert (out / CHECKPOINT).exists() == bool(saved)
+        if saved:
+            assert checkpoint.read(out / CHECKPOINT)["step"] == saved
+    with serving(model) as other:
+        wait_until_ready(open_sglang(f"{model}@{other}"))
+        assert main([*command, "--set", f"sampler.url={other}"]) == 0
+    assert metrics(out) == metrics(whole)
+    assert (out / RESULT).read_bytes() == (whole / RESULT).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spare", "masked"), [(8, False), (0, True)])
+def test_calls_that_fail_are_counted_played_again_or_masked(
+    spare: int, masked: bool, model: Path, tmp_path: Path
+) -> None:
+    with serving(model, fail=5) as url:
+        train(setup(model, url, scorer="prefix_tree", steps=3, spare=spare), tmp_path / "run")
+    rows = metrics(tmp_path / "run")
+    assert len(rows) == 3 and any(row["failed"] > 0 for row in rows)
+    if masked:
+        assert all(row["failed"] == row["masked"] for row in rows)
+        assert [row["rollouts"] for row in rows] == [round(4 * (1 - row["masked"])) for row in rows]
+    else:
+        assert all(row["masked"] == 0 and row["rollouts"] == 4 for row in rows)
+
+
+def test_no_server_is_told_before_anything_is_written(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    out = tmp_path / "run"
+    assert main(arguments(setup(model, url, wait=0.5), tmp_path / "run.toml", out)) == 2
+    *_, told = capsys.readouterr().err.splitlines()
+    assert told.startswith(
+        f"mempo: sampler.url {url}: wanted a healthy SGLang server within 0.5 s, got no answer"
+    )
+    assert not out.exists()
+
+
+def test_a_run_does_not_go_on_without_a_server_or_with_one_it_never_had(
+    model: Path, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = setup(model, "", steps=4, every=4)
+    assert main(arguments(made, tmp_path / "run.toml", whole)) == 2
+    assert "sampler.url: 'http" in capsys.readouterr().err
+
+
+def test_a_scorer_by_the_server_needs_one() -> None:
+    with pytest.raises(ConfigError, match="scorer: wanted one in this process where there is no url"):
+        Sampler(scorer="server")
+
+
+# --- A real server -----------------------------------------------------------------------------------------
+
+REAL = "MEMPO_TEST_SGLANG"
+"""Names a server that runs: MODEL@URL, with the folder of the model that it serves in float32."""
+
+
+@pytest.mark.skipif(REAL not in os.environ, reason=f"{REAL}=FOLDER@URL names no SGLang server that runs")
+@pytest.mark.parametrize("scorer", ["server", "prefix_tree"])
+def test_a_real_server_plays_and_scores_as_the_trainer_does(
+    scorer: str, tmp_path: Path, both: list[Both]
+) -> None:
+    """Five steps with new weights each; then it gets its own back."""
+    folder, _, url = os.environ[REAL].rpartition("@")
+    try:
+        train(setup(Path(folder), url, scorer=scorer, learning_rate=1e-3), tmp_path / "run")
+    finally:
+        open_sglang(os.environ[REAL]).update_weights(Path(folder))
+    rows = metrics(tmp_path / "run")
+    assert len(rows) == 5 and all(row["sampler_gap"] < 1e-4 and row["grad_norm"] > 0 for row in rows)
+    assert scorer == "prefix_tree" or both[0].compared > 0
