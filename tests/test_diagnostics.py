@@ -174,7 +174,7 @@ def test_what_lies_in_a_bank_is_kept_though_the_prompt_does_not_show_it() -> Non
 @pytest.mark.parametrize("name", ["resum(60)", "selfask", "memagent"])
 def test_agents_with_prompts_of_their_own_keep_less_than_the_environment_shows(name: str) -> None:
     ids = [question.id for question in synthetic().split("test")][:4]
-    played = episodes(make_agent(name), ids, env_kwargs={"split": "test", "context": "full"})
+    played = episodes(make_agent(name), ids, env_kwargs={"split": "test"})
     rounds = [round for _, episode in played for round in episode.rounds]
     of_view = [0.0 if i == 0 else rounds[i - 1].diagnostics.evidence_kept for i in range(len(rounds))]
     shown = [round.evidence_in_prompt for round in rounds]
