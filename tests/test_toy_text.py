@@ -397,8 +397,8 @@ def test_the_command_is_the_function_with_the_defaults_of_the_task(
 ) -> None:
     asked: list[Any] = []
 
-    def trained(task: ToyText, config: Any, out: Path) -> dict[str, float]:
-        asked[:] = [task, config, out]
+    def trained(task: ToyText, config: Any, out: Path, track: list[str]) -> dict[str, float]:
+        asked[:] = [task, config, out, track]
         names = ("em", "success", "warm_em", "warm_success", "gain", "gain_error")
         return {**dict.fromkeys(names, 0.25), "episodes": 273}
 
@@ -408,7 +408,7 @@ def test_the_command_is_the_function_with_the_defaults_of_the_task(
         main(["train", "toy", "--policy", "tiny_lm", "--out", str(out), "--seed", "5", "--algo", "ppo"]) == 0
     )
     seeded = msgspec.structs.replace(CONFIG, seed=5, algo="ppo")
-    assert asked == [ToyText(warm=SftConfig(steps=150, seed=5)), seeded, out]
+    assert asked == [ToyText(warm=SftConfig(steps=150, seed=5)), seeded, out, []]
     printed = capsys.readouterr().out
     assert f"{out}: EM on 273 episodes of the test split 0.250, over the warm start +0.250" in printed
     assert f"next: mempo doctor {out}" in printed and "credit show" not in printed
