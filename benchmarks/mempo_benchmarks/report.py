@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +19,7 @@ from mempo_benchmarks.metrics import KEPT_NOTE, METRICS, Metric
 from mempo_benchmarks.pairs import WITHOUT, Pair
 from mempo_benchmarks.results import Plan, address
 from mempo_benchmarks.stats import RESAMPLES, Interval
-from mempo_benchmarks.summary import RIGHT, ArmSummary, Comparison
+from mempo_benchmarks.summary import RIGHT, ArmSummary, Comparison, Several
 from mempo_env.files import atomic_file
 from mempo_env.types import Failure
 from mempo_env.viewer import FAILURES, document, resource
@@ -147,24 +147,29 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
         return []
     n = len(known[0][1].positions)
     summed = {metric.key: metric for metric in METRICS if metric.key in ("em", "f1")}
+
+    def shares(title: str, heads: Iterable[int], of: Callable[[Several], Sequence[float]]) -> Table:
+        rows = [[arm.label, *(f"{100 * share:.0f}" for share in of(several))] for arm, several in known]
+        return table(title, ["agent", *map(str, heads)], rows)
+
     return [
         table(
-            "Sums over the questions of an episode; EM of the question in each place",
-            ["agent", "EM sum", "F1 sum", *(str(i + 1) for i in range(n))],
+            "Sums over the questions of an episode",
+            ["agent", "EM sum", "F1 sum"],
             [
-                [
-                    _name(arm),
-                    _cell(summed["em"], several.em),
-                    _cell(summed["f1"], several.f1),
-                    *(f"{place.value:.2f}" for place in several.positions),
-                ]
+                [_name(arm), _cell(summed["em"], several.em), _cell(summed["f1"], several.f1)]
                 for arm, several in known
             ],
         ),
-        table(
-            "Episodes by how many of their questions got an answer",
-            ["agent", *(str(i) for i in range(n + 1))],
-            [[_name(arm), *(f"{share:.0%}" for share in several.answered)] for arm, several in known],
+        shares(
+            "EM of the question in each place, %",
+            range(1, n + 1),
+            lambda several: [place.value for place in several.positions],
+        ),
+        shares(
+            "Episodes by how many of their questions got an answer, %",
+            range(n + 1),
+            lambda several: several.answered,
         ),
     ]
 

@@ -24,7 +24,7 @@ from mempo_agents.view import Piece, View, pieces, view, write_answers, write_no
 from mempo_env.tokens import count_words
 from mempo_env.types import Call
 
-VERSION = 1
+VERSION = 2
 """Raised whenever what it writes changes."""
 
 NOTHING = "nothing yet"
@@ -58,7 +58,7 @@ class Asked(Struct, frozen=True):
 def play(asked: Asked) -> str:
     """A round: one search or the answers, with the memory, the thought or the operations asked for."""
     if "memory_write" in asked.forms:
-        return bank.play(asked.view)
+        return bank.play(asked.view, asked.semicolons)
     step = go_on(asked.view)
     said = {}
     if "mem" in asked.forms:

@@ -22,18 +22,19 @@ _NUMBER = re.compile(r"(\d{1,4})\. ")
 _NEAREST = 3  # entries that one read returns, for questions may be much alike
 
 
-def play(view: View) -> str:
-    """A round with operations on the bank: its search, or the answers."""
+def play(view: View, semicolons: bool = False) -> str:
+    """A round with operations on the bank: its search, or the answers, with semicolons between if so asked."""
     entries = (*view.facts, *(text for _, text in view.entries))
     known = tuple(dict.fromkeys(note for text in entries for note in read_entry(text)))
     hand = _in_hand(view)
     answered = {i for i, note in known if note.startswith(ANSWER)}
-    stored = tuple((i, _STORED) for i in range(hand) if i not in answered)
+    before = 0 if view.last_round else hand  # in the last round what is not known is guessed
+    stored = tuple((i, _STORED) for i in range(before) if i not in answered)
     step = go_on(structs.replace(view, notes=(*stored, *known)))
     all_read = len(view.reads) > 1
     if view.last_round or (not step.query and (not stored or all_read)):
         answers = (UNKNOWN if ANSWER + answer == _STORED else answer for answer in step.answers)
-        return write_answers(tuple(answers))
+        return write_answers(tuple(answers), semicolons=semicolons)
     changed = dict.fromkeys(i for i, note in step.notes if (i, note) not in (*stored, *known))
     writes = [_write(view, i, [text for j, text in step.notes if j == i]) for i in changed]
     last_chance = view.rounds_left == 2
