@@ -91,9 +91,7 @@ def _join_data(parts: Sequence[Trajectories]) -> Trajectories:
         "question_N": [int(part.question_N.max(initial=-1)) + 1 for part in parts],
         "rollout_R": [len(part.question_N) for part in parts],
         "round_B": [len(part.rollout_R) for part in parts],
-        "entry_BK": [
-            0 if part.entry_BK is None else int(part.entry_BK.max(initial=-1)) + 1 for part in parts
-        ],
+        "entry_BK": [_entries(part) for part in parts],
     }
     starts = {name: np.cumsum([0, *sizes[:-1]]) for name, sizes in shifts.items()}
     width = max(part.roles_BK.shape[1] for part in parts)
@@ -115,6 +113,13 @@ def _join_data(parts: Sequence[Trajectories]) -> Trajectories:
             ]
         arrays[name] = np.concatenate(values)
     return Trajectories(**arrays)
+
+
+def _entries(part: Trajectories) -> int:
+    """One more than the highest number of an entry, which may be one that only merging made."""
+    uses = None if part.used_UC is None else part.used_UC[:, 1]
+    named = [ids for ids in (part.entry_BK, uses, part.merged_MC) if ids is not None]
+    return 1 + max((int(ids.max(initial=-1)) for ids in named), default=-1)
 
 
 def _join_responses(parts: Sequence[Responses]) -> Responses:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from mempo_env.errors import ConfigError
 from mempo_env.scoring import contains, normalise, normalised_answers
 from mempo_env.types import Call, Episode, Invalid, Round, Segment, StopReason
 from mempo_trainers.credit.data import NOT_GENERATED, THINK, Floats, Ints, Trajectories
+from mempo_trainers.entries import read_entries
 from mempo_trainers.policies.base import Responses, Rollouts
 from mempo_trainers.tokens import Ragged, View, token_roles
 
@@ -50,6 +52,7 @@ def from_episodes(played: Sequence[Episode], tokenizer: TextTokenizer) -> Rollou
         (r, call, round) for r, (_, episode, round) in enumerate(rounds) for call in _calls(episode, round)
     ]
     responses = _responses(calls, tokenizer)
+    entries = read_entries(played, calls, tokenizer.starts, responses.roles_BK.shape[1])
     outcome_N = np.array([episode.rewards.outcome for episode in played])
     total_N = np.array([episode.rewards.total() for episode in played])
     data = Trajectories(
@@ -66,6 +69,7 @@ def from_episodes(played: Sequence[Episode], tokenizer: TextTokenizer) -> Rollou
         recall_R=np.concatenate([_recall(e) for e in played]),
         state_R=numbers((e.question_id, *_shown(e, r)) for _, e, r in rounds),
         logprobs_BK=responses.logprobs_BK.astype(np.float64),
+        **({} if entries is None else msgspec.structs.asdict(entries)),
     )
     return Rollouts(
         data=data,
