@@ -128,6 +128,9 @@ def _sampled(
     return ids, logs
 
 
+Role: TypeAlias = Literal["mem", "think", "call", "answer"]
+
+
 class Call(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a model within a round, as it was made.
 
@@ -142,6 +145,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         prompt_tokens: Tokens of the prompt where their number is known without the ids (an endpoint's usage).
         output_tokens: Tokens of the output, likewise.
         cached_tokens: Those of the prompt that came from the server's prefix cache, where it tells.
+        role: What the text is, where it is no part of the round's: "mem" if the agent made it memory.
     """
 
     segments: tuple[Segment | int, ...] = ()
@@ -153,6 +157,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    role: Role = "think"
 
     def __post_init__(self) -> None:
         """Turn what came into plain data, or refuse it with a ValueError."""
@@ -225,8 +230,6 @@ class Completion(str):
 
 
 # --- What was read in it -----------------------------------------------------------------------------------
-
-Role: TypeAlias = Literal["mem", "think", "call", "answer"]
 
 
 class Span(Struct, frozen=True, gc=False):
