@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import os
 import signal
@@ -26,6 +27,7 @@ from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySetting
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, read_metrics
 from mempo_trainers.sft import Examples, SftConfig, sft
+from train_help import disk_of
 
 SEEN, WRITTEN = contexts([4, 30, 11, 7]), responses([5, 9, 2, 9])
 
@@ -212,6 +214,23 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     here.save(tmp_path / "made")
     with pytest.raises(ConfigError, match="made: wanted a new folder for a model, found something there"):
         here.save(tmp_path / "made")
+
+
+def test_a_folder_that_fills_the_disk_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with disk_of(30_000), pytest.raises(OSError) as caught:
+        policy().save(tmp_path / "made")
+    assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "made")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_can_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    """A server may be another user's."""
+    before = os.umask(0o027)
+    try:
+        policy().save(tmp_path / "made")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "made").iterdir()} == {0o640}
 
 
 def full_disk(*_: Any, **__: Any) -> None:
