@@ -31,6 +31,16 @@ def called(name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
         raise MemoryFault(f"{name} raised {told} ({frame.filename}:{frame.lineno})") from error
 
 
+def answered(
+    kind: type[Any] | tuple[type[Any], ...], wanted: str, name: str, function: Callable[..., Any], *args: Any
+) -> Any:
+    """What a function of the user's returns, of a kind; a MemoryFault that names it if it is of another."""
+    value = called(name, function, *args)
+    if not isinstance(value, kind):
+        raise MemoryFault(f"{name}: wanted {wanted}, got {type(value).__name__}")
+    return value
+
+
 class Memory(Protocol):
     """A memory of your own: `gym.make(..., memory=MyMemory)`, where the class has these methods.
 
