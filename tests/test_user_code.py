@@ -92,6 +92,38 @@ def test_halves_of_characters_from_a_summariser_can_be_stored() -> None:
     env.unwrapped.set_state(env.unwrapped.get_state())
 
 
+class Shared:
+    """Keeps what is written in the class."""
+
+    notes: list[str] = []  # noqa: RUF012
+
+    def __init__(self, state: Any = None) -> None:
+        pass
+
+    def write(self, text: str, round: int) -> None:
+        self.notes.append(text)
+
+    def show(self) -> str:
+        return "\n".join(self.notes)
+
+    def state(self) -> Any:
+        return list(self.notes)
+
+
+class Default(Shared):
+    """Keeps it in a default, which all share."""
+
+    def __init__(self, state: Any = None, notes: list[str] = []) -> None:  # noqa: B006
+        self.notes = notes
+
+
+@pytest.mark.parametrize("memory", [Shared, Default])
+def test_a_memory_that_episodes_would_share_is_refused(memory: type) -> None:
+    """Every episode saw what others had written, and the note of the trial."""
+    with pytest.raises(ConfigError, match=r"\(\) is always new, but one told \[\], and another \[\"a note"):
+        make_small(memory=memory)
+
+
 # --- Agents ------------------------------------------------------------------------------------------------
 
 
