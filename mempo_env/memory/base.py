@@ -213,8 +213,8 @@ def check_own(make: Any) -> Callable[..., Memory]:
     told, kept, before, after = _restored(make)
     if json.loads(before) != json.loads(after):
         raise ConfigError(
-            f"memory: wanted a class whose {name}() is always new, but one told {before}, and another {after} "
-            f"after a write to the first: keep what is written in `self`, or else episodes share it"
+            f"memory: wanted a class whose {name}() is always new, but one told {before}, and another "
+            f"{after} after a write to the first: keep what is written in `self`, or else episodes share it"
         )
     if json.loads(told) != json.loads(kept):
         raise ConfigError(
