@@ -7,7 +7,7 @@ import random
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from html import escape
 from ipaddress import ip_address
 from typing import Annotated, Generic, TypeAlias, TypeVar
@@ -32,7 +32,7 @@ MAX_BODY = 64 * 2**20
 KEY = "MEMPO_API_KEY"
 """The environment variable that a key is read from; one of our own, so that no other key is sent anywhere."""
 
-_SECRET = 8  # characters
+_SECRET, _STAND_IN = 8, 4  # characters of a key from which on it is looked for in all texts, in messages
 _CHANCE = random.Random()  # its own, as the global one is the user's
 
 
@@ -46,7 +46,8 @@ class Server(Settings, frozen=True, kw_only=True):
     Attributes:
         url: Its address, up to the version: http://127.0.0.1:8000/v1.
         key_env: The environment variable that holds its key; unset: none is sent. The key itself is never
-            kept, and masked in whatever comes back if it has at least 8 characters.
+            kept, and masked in whatever comes back; one of 4 to 7 characters, which may be a word of an
+            answer, only in what is told of failures.
         concurrency: Calls under way at a time.
         connect: Seconds for a connection.
         read: Seconds for the next bytes of an answer; a server that does not stream sends none before the
@@ -84,7 +85,7 @@ class _Batch(Struct, Generic[T]):
     server: Server
     client: httpx.AsyncClient
     url: str
-    key: re.Pattern[bytes] | None
+    key: str
     read: Callable[[bytes], T]
     answered: bool = False
     down: Fault | None = None
@@ -121,7 +122,7 @@ async def _ask(
             found[i] = answer
 
     async with _client(server) as client:
-        batch = _Batch(server, client, server.url.rstrip("/") + path, _spellings(key), read)
+        batch = _Batch(server, client, server.url.rstrip("/") + path, key, read)
         async with anyio.create_task_group() as group:
             for i in range(len(bodies)):
                 group.start_soon(call, i)
@@ -157,14 +158,14 @@ async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
 async def _try(batch: _Batch[T], body: bytes) -> T:
     """What is read in an answer, in which the key stands nowhere any more."""
     status, asked, answer = await _post(batch.client, batch.url, body)
-    if batch.key:
-        answer = batch.key.sub(b"[key]", answer)
+    answer = _masked(answer, batch.key, _SECRET)
     try:
         if status != 200:
             raise refusal(status, answer, asked)
         return batch.read(answer)
     except Fault as fault:
-        fault.args = (shown(str(fault)),)
+        told = _masked(str(fault).encode("utf-8", "replace"), batch.key, _STAND_IN)
+        fault.args = (shown(told.decode()),)
         raise
 
 
@@ -223,6 +224,7 @@ def _error(server: Server, fault: Fault, number: int) -> ModelError:
 
 
 def _client(server: Server) -> httpx.AsyncClient:
+    """A client with a connection for each call."""
     key = _key(server.key_env)
     try:
         return httpx.AsyncClient(
@@ -232,7 +234,8 @@ def _client(server: Server) -> httpx.AsyncClient:
                 **({"Authorization": f"Bearer {key}"} if key else {}),
             },
             limits=httpx.Limits(
-                max_connections=server.concurrency, max_keepalive_connections=server.concurrency
+                max_connections=server.concurrency,
+                max_keepalive_connections=0,  # what a server sends too much is no answer to another prompt
             ),
             timeout=httpx.Timeout(server.read, connect=server.connect, pool=None),
             verify=_tls(),
@@ -290,13 +293,14 @@ def _key(variable: str) -> str:
     return key
 
 
-def _spellings(key: str) -> re.Pattern[bytes] | None:
-    """The key however an answer spells it: plain, or by escapes of JSON, HTML or addresses.
+def _masked(text: bytes, key: str, least: int) -> bytes:
+    """The text without the key, however it spells that; one of fewer characters than `least` stays."""
+    return text if len(key) < least else _spellings(key).sub(b"[key]", text)
 
-    None if there is no key, or one so short that it is no secret ("EMPTY") but may be a word of an answer.
-    """
-    if len(key) < _SECRET:
-        return None
+
+@lru_cache(maxsize=1)
+def _spellings(key: str) -> re.Pattern[bytes]:
+    """The key as an answer may spell it: plain, or by escapes of JSON, HTML or addresses."""
     one = rb"(?:(?i:\\{1,8}u00%02x|%%%02x|&#0*%d;|&#x0*%02x;)|%b|\\{0,8}%b)"
     parts = (one % (*[ord(c)] * 4, re.escape(escape(c).encode()), re.escape(c.encode())) for c in key)
     return re.compile(b"".join(parts))
