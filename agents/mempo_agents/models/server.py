@@ -7,6 +7,7 @@ import random
 import re
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from html import escape
 from ipaddress import ip_address
@@ -31,6 +32,9 @@ MAX_BODY = 64 * 2**20
 
 KEY = "MEMPO_API_KEY"
 """The environment variable that a key is read from; one of our own, so that no other key is sent anywhere."""
+
+HEALTH = "/health"
+"""Below a server's address: answers with status 200 while it is well."""
 
 _SECRET, _STAND_IN = 8, 4  # characters of a key from which on it is looked for in all texts, in messages
 _CHANCE = random.Random()  # its own, as the global one is the user's
@@ -92,7 +96,12 @@ class _Batch(Struct, Generic[T]):
 
 
 def ask(
-    server: Server, path: str, bodies: Sequence[bytes], read: Callable[[bytes], T]
+    server: Server,
+    path: str,
+    bodies: Sequence[bytes],
+    read: Callable[[bytes], T],
+    patience: float | None = None,
+    busy: bool = False,
 ) -> list[T | ModelError]:
     """Post each body and read the answers, in order; a call that failed is its error.
 
@@ -103,15 +112,23 @@ def ask(
         path: Below its address, "/completions".
         bodies: JSON, one a call.
         read: From the body of an answer of status 200 to what is wanted; raises a Fault.
+        patience: Seconds after which all calls end if the server has not said that it is well, which it is
+            asked all the time; None: it is not asked.
+        busy: Whether it may say that it is not well, as long as it says something: it loads weights.
     """
     if not bodies:
         return []
     with start_blocking_portal() as portal:
-        return portal.call(_ask, server, path, bodies, read)
+        return portal.call(_ask, server, path, bodies, read, patience, busy)
 
 
 async def _ask(
-    server: Server, path: str, bodies: Sequence[bytes], read: Callable[[bytes], T]
+    server: Server,
+    path: str,
+    bodies: Sequence[bytes],
+    read: Callable[[bytes], T],
+    patience: float | None,
+    busy: bool,
 ) -> list[T | ModelError]:
     found: dict[int, T | ModelError] = {}
     key, slots = _key(server.key_env), anyio.Semaphore(server.concurrency)
@@ -123,10 +140,30 @@ async def _ask(
 
     async with _client(server) as client:
         batch = _Batch(server, client, server.url.rstrip("/") + path, key, read)
-        async with anyio.create_task_group() as group:
-            for i in range(len(bodies)):
-                group.start_soon(call, i)
-    return [found[i] for i in range(len(bodies))]
+        async with anyio.create_task_group() as watching:
+            async with anyio.create_task_group() as group:
+                if patience is not None:
+                    watching.start_soon(_watch, batch, patience, busy, group.cancel_scope)
+                for i in range(len(bodies)):
+                    group.start_soon(call, i)
+            watching.cancel_scope.cancel()
+    ended = batch.down or Fault("calls that ended before their answers")
+    return [found[i] if i in found else _error(server, ended, 1) for i in range(len(bodies))]
+
+
+async def _watch(batch: _Batch[T], patience: float, busy: bool, calls: anyio.CancelScope) -> None:
+    """End all calls once the server has not said for so many seconds that it is well."""
+    place, heard = batch.server.url.rstrip("/") + HEALTH, anyio.current_time()
+    async with _client(batch.server) as client:  # whose connections no call takes
+        while (left := heard + patience - anyio.current_time()) > 0:
+            with anyio.move_on_after(left), suppress(httpx.HTTPError):
+                async with client.stream("GET", place) as answer:
+                    if busy or answer.status_code == 200:
+                        heard = anyio.current_time()
+            await anyio.sleep(min(1.0, patience / 4))
+    told = f"it has not said for {patience:g} s that it is well"
+    batch.down = Fault(told, ModelTimeout, for_all=True)
+    calls.cancel()
 
 
 async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:

@@ -29,6 +29,10 @@ WEIGHTS = "weights"
 """The folder in that of a run from which a server takes the policy's weights."""
 
 
+LONGEST = 600.0
+"""Seconds for a call to a server that says that it is well: it may be writing, or reading weights."""
+
+
 class Saved(TextPolicy, Protocol):
     """A policy that can be written to a folder, from which it is opened."""
 
@@ -222,7 +226,15 @@ def _served(sampler: Sampler, sampling: Sampling, policy: HuggingFacePolicy, fol
     """A server that is healthy."""
     from mempo_agents.models.sglang import SGLang, wait_until_ready
 
-    server = SGLang(model=policy.settings.model, url=sampler.url, sampling=sampling)
+    server = SGLang(
+        model=policy.settings.model,
+        url=sampler.url,
+        sampling=sampling,
+        patience=sampler.wait,
+        concurrency=sampler.batch,
+        read=LONGEST,
+        total=LONGEST,
+    )
 
     def wait() -> None:
         print(f"{sampler.url}: waiting until it is healthy, at most {sampler.wait:g} s", file=sys.stderr)  # noqa: T201
