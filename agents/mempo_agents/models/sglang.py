@@ -24,7 +24,7 @@ from mempo_agents.models.base import (
 )
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
 from mempo_agents.models.server import HEALTH, Seconds, Server, ask, local
-from mempo_agents.models.weights import check_same, shapes
+from mempo_agents.models.weights import check_same, sampled, shapes
 from mempo_env.errors import ConfigError
 from mempo_env.files import digest, file_digest
 from mempo_env.types import Call, FinishReason, storable
@@ -64,10 +64,11 @@ class SGLang(Server, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Of what decides an answer, as far as it is known here: model, tokenizer, sampling.
 
-        Of a folder: its config, and the names and shapes of its tensors. What is in them is the server's.
+        Of a folder: its config, and names, types, shapes and some bytes of its tensors (`weights.sampled`).
+        What the server has in them is its own.
         """
         known = (tokenizer_digest(load_tokenizer(self.model)), *_network_digests(Path(self.model)))
-        return f"sglang-2-{self.name}-{digest(*known, msgspec.json.encode(self.sampling))}"
+        return f"sglang-3-{self.name}-{digest(*known, msgspec.json.encode(self.sampling))}"
 
     def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
         """Answer each prompt, in order; a call that failed after its bounded tries is its error.
@@ -375,8 +376,8 @@ def _vocabulary(model: str) -> int:
 
 
 def _network_digests(folder: Path) -> tuple[str, ...]:
-    """Of a network's config and of the shapes of its weights, where they lie in a folder."""
+    """Of a network's config and a sample of its weights, where they lie in a folder."""
     config = folder / "config.json"
     known = file_digest(config) if config.is_file() else ""
-    weights = shapes(folder) if any(folder.glob("*.safetensors")) else {}
+    weights = sampled(folder) if any(folder.glob("*.safetensors")) else {}
     return known, str(sorted(weights.items()))
