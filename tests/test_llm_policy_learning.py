@@ -310,6 +310,18 @@ def test_the_loss_of_supervised_learning_falls(tmp_path: Path) -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
+def test_supervised_learning_takes_no_step_down_a_loss_that_is_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = policy("qwen2")
+    real, before = here.logprobs, copied(here)
+    monkeypatch.setattr(here, "logprobs", lambda *args: (real(*args)[0] - math.inf, None))
+    with Run(tmp_path / "run", {}) as run:
+        sft(here, examples(), SftConfig(steps=2, batch=20), run)
+    assert [row["skipped_updates"] for row in read_metrics(tmp_path / "run")] == [1, 1]
+    assert_same(copied(here), before)
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -205,6 +205,24 @@ def test_questions_too_few_or_unknown_are_refused_before_the_model_is_loaded(tmp
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("name", ["random", "oracle", "mempoo"])
+def test_an_agent_that_asks_no_model_is_refused_before_the_model_is_loaded(name: str, tmp_path: Path) -> None:
+    task, policy = msgspec.structs.replace(TASK, agent=name), PolicySettings(model="none")
+    with pytest.raises(ConfigError, match="agent"):
+        train(Setup(policy=policy, task=task), tmp_path / "run")
+    with pytest.raises(ConfigError, match="agent"):
+        imitate(SftSetup(policy=policy, task=task), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_window_without_room_for_a_prompt_is_refused(model: Path, tmp_path: Path) -> None:
+    """Every episode would end before its first round."""
+    made = msgspec.structs.replace(setup(model), policy=PolicySettings(model=str(model), max_new=4096))
+    with pytest.raises(ConfigError, match="max_new: wanted less than the 4,096 tokens"):
+        train(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_server_gets_the_weights_when_they_have_changed(model: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
@@ -290,6 +308,14 @@ def test_imitation_lowers_the_loss_and_goes_on(model: Path, tmp_path: Path) -> N
     assert metrics(tmp_path / "run") == rows
 
 
+def test_an_expert_that_reads_more_than_the_model_can_is_refused_at_once(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    small = save(tmp_path / "small", make_network(tokenizer, window=256), tokenizer)
+    with pytest.raises(ConfigError, match="wanted texts of at most the 256 tokens"):
+        imitate(sft_setup(small), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 CHATS = [
     [("system", "Search."), ("user", "Who?"), ("assistant", "<search> who </search>")],
     [("user", "Where?"), ("assistant", "<answer> there </answer>")],
@@ -322,6 +348,15 @@ def test_a_file_of_chats_is_imitated_in_its_last_messages(model: Path, tmp_path:
         ('{"messages": [{"role": "robot", "content": "x"}]}', r":1: "),
         ('{"chat": []}', r":1: "),
         ("", "wanted at least one chat"),
+        (
+            '\n{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]}',
+            ":2: wanted a last message with a text",
+        ),
+        (
+            '{"messages": [{"role": "user", "content": "%s"}, {"role": "assistant", "content": "y"}]}'
+            % ("x " * 4096),
+            ":1: wanted texts of at most the 4,096 tokens of the model's window",
+        ),
     ],
 )
 def test_a_file_that_holds_no_chats_is_refused_by_line(

@@ -79,7 +79,8 @@ def opened(
         learning: Further ones: max_grad_norm, seed.
 
     Raises:
-        ConfigError: if there is no such model, or the server's address is none.
+        ConfigError: if there is no such model, its window has no room for a prompt before `max_new` tokens,
+            or the server's address is none.
         ModelTimeout: if no server is healthy there in time.
         ModelError: from the players, if the server does not take the weights.
     """
@@ -98,6 +99,12 @@ def opened(
         learning_rate=learning_rate,
         **learning,
     )
+    window = policy.loaded.window
+    if window is not None and policy.max_new >= window:
+        raise ConfigError(
+            f"max_new: wanted less than the {window:,} tokens of the model's window, which prompts share, got "
+            f"{policy.max_new:,}"
+        )
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=policy.max_new)
     if not sampler.url:
         model = HuggingFace(loaded=policy.loaded, batch=sampler.batch, sampling=sampling)

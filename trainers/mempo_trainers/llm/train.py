@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from mempo_agents.models.base import Message, ModelError, Prompt
+from mempo_agents.rounds import ModelAgent
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, DataError
 from mempo_env.files import atomic_file, digest, read_jsonl
@@ -53,6 +54,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
         TrainingError: if losses or gradients are not finite any more.
     """
     task, config = setup.task, setup.config
+    _check_agent(task.agent)
     asked = {split: task.asked(split) for split in _SPLITS}
     check_enough(numbered(asked["train"]), config.questions)
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
@@ -76,6 +78,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
 def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str] = ()) -> dict[str, float]:
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
+    _check_agent(task.agent)
     asked = {split: task.asked(split) for split in _SPLITS}
     made = opened(setup.policy, Sampler(), task.agent, out, learning_rate=setup.sft.learning_rate)
     examples = examples_of(setup, asked["train"], made.policy)
@@ -94,6 +97,13 @@ def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str]
 
 
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+def _check_agent(name: str) -> None:
+    """ConfigError for an agent that is not known, or of ours and asks no model."""
+    made = make_agent(name)
+    if ":" not in name and not isinstance(made, ModelAgent):
+        raise ConfigError(f"agent: wanted one that asks a model, which learns, got {name!r}")
 
 
 def evaluate(
@@ -200,12 +210,16 @@ def examples_of(setup: SftSetup, asked: Sequence[str], policy: TextPolicy) -> Ex
     """What is imitated: an expert's rounds on the questions asked, or the last messages of a file's chats.
 
     Raises:
-        ConfigError: if the expert plays in another way than the policy will, or writes nothing short enough.
-        DataError: for a line that is no chat, by its number.
+        ConfigError: if the expert plays in another way than the policy will, or writes nothing short enough,
+            or reads more than the policy can.
+        DataError: for a line that is no chat, or one that can't be learned, by its number.
     """
     if not setup.examples:
         expert = make_agent(setup.expert)
-        return tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
+        found = tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
+        if isinstance(policy, HuggingFacePolicy):
+            policy.reader.check(found.contexts, found.responses)
+        return found
     if not isinstance(policy, HuggingFacePolicy):
         raise ConfigError(
             f"examples: wanted a model of transformers, which knows chats, got {setup.policy.model}"
@@ -222,8 +236,14 @@ def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
                 f"{file}:{number}: wanted messages of which the last is the assistant's, got roles "
                 f"{[message.role for message in chat.messages]}"
             )
-        contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
-        texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
+        try:
+            contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
+            texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
+            policy.reader.check(Ragged((contexts[-1],)), plain_responses(texts[-1:]))
+        except (ConfigError, ModelError) as error:
+            raise DataError(f"{file}:{number}: {error}") from None
+        if not len(texts[-1]):
+            raise DataError(f"{file}:{number}: wanted a last message with a text, got an empty one")
     if not texts:
         raise DataError(f"{file}: wanted at least one chat, found none")
     return Examples(Ragged(tuple(contexts)), plain_responses(texts))
