@@ -224,8 +224,12 @@ def test_calls_that_fail_are_counted_played_again_or_masked(
     spare: int, masked: bool, model: Path, tmp_path: Path
 ) -> None:
     with serving(model, fail=5) as url:
-        train(setup(model, url, scorer="prefix_tree", steps=3, spare=spare), tmp_path / "run")
+        train(setup(model, url, scorer="prefix_tree", steps=3, spare=spare, every=1), tmp_path / "run")
     rows = metrics(tmp_path / "run")
+    assert any(row["dev_failed"] > 0 for row in rows)
+    asked = TASK.held_out
+    lost = [round(row["dev_failed"] * asked) if masked else 0 for row in rows]
+    assert [row["dev_episodes"] for row in rows] == [asked - n for n in lost]
     assert len(rows) == 3 and any(row["failed"] > 0 for row in rows)
     if masked:
         assert all(row["failed"] == row["masked"] for row in rows)

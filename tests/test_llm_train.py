@@ -20,12 +20,12 @@ from mempo_env.cli import main
 from mempo_env.errors import ConfigError, DataError, ResultsError
 from mempo_env.types import Call
 from mempo_trainers import checkpoint
-from mempo_trainers.llm.engines import Served
-from mempo_trainers.llm.settings import Setup, SftSetup, Task, read_setup
-from mempo_trainers.llm.train import BEST, POLICY, imitate, train
+from mempo_trainers.llm.engines import Served, opened
+from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_setup
+from mempo_trainers.llm.train import BEST, POLICY, Watcher, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
 from mempo_trainers.run import CHECKPOINT, RESULT, SETTINGS
-from train_help import ended, mempo, metrics, toml
+from train_help import disk_of, ended, mempo, metrics, toml
 
 needs_transformers()
 
@@ -182,6 +182,18 @@ def test_each_way_to_train_learns_something(
     assert learned == any(
         not torch.equal(first[name], value) for name, value in weights(tmp_path / "run").items()
     )
+
+
+def test_the_best_policy_stays_until_a_better_one_is_whole(model: Path, tmp_path: Path) -> None:
+    made = opened(setup(model).policy, Sampler(scorer="naive"), "mempo", tmp_path, learning_rate=1e-3)
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"dev_em":-0.5}\n')
+    (tmp_path / f"{BEST}-000001").mkdir()
+    watch = Watcher(made, TASK, TASK.asked("dev"), 2, tmp_path)
+    with disk_of(50_000), pytest.raises(OSError):
+        watch(2)
+    assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000001"]
+    assert watch(2)["dev_seconds"] > 0
+    assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
 
 
 def test_another_model_under_the_same_name_is_refused(model: Path, tmp_path: Path) -> None:

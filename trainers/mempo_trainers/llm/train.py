@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, conclude, read_rows
 from mempo_trainers.sft import Examples, sft, shown, tokenised
-from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, play
+from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, persistently
 from mempo_trainers.tokens import Ragged, plain_responses
 
 SHOWN = 8
@@ -112,7 +113,8 @@ def evaluate(
     """What a policy does on questions, as it samples: means over episodes that are not masked.
 
     `em` and `f1` are of objectives, `success` is all of them right, `well_formed` the share of rounds that
-    can be read.
+    can be read. `failed` counts, for each question, the episodes that failed by no fault of the policy: they
+    are played again, as in training, and `episodes` tells how many are left.
 
     Args:
         made: Who plays.
@@ -125,16 +127,16 @@ def evaluate(
         ModelError: if the server that generates is gone, or every episode failed.
     """
     player = made.players(np.random.default_rng(0))
-    played = play(player, question_ids, task.env_kwargs(split), seed=0)
+    played, failed = persistently(player, question_ids, task.env_kwargs(split), 0, made.spare)
     live = [episode for episode in played if not episode.mask_episode]
-    if len(live) < len(played):
+    if failed:
         made.check()
     if not live:
         told = f"{played[0].stop_reason}: {played[0].stop_detail}"
         raise ModelError(f"wanted episodes of {split!r}, got {len(played)} that all failed, by {told}")
     with atomic_file(out) as file:
         file.writelines(msgspec.json.encode(episode) + b"\n" for episode in played[:SHOWN])
-    return _means(live)
+    return {**_means(live), "failed": failed / len(played)}
 
 
 def _means(played: Sequence[Episode]) -> dict[str, float]:
@@ -173,13 +175,15 @@ class Watcher:
         """The measures of a step, "dev_em" and so on; none where it is not evaluated."""
         if not self.every or step % self.every:
             return {}
-        samples = self.out / f"{SAMPLES}-{step:06d}.jsonl"
+        start, samples = time.perf_counter(), self.out / f"{SAMPLES}-{step:06d}.jsonl"
         found = evaluate(self.opened, self.asked, self.task, "dev", samples)
         if found["em"] > max(self._before(step), default=-1.0):
-            for older in self.out.glob(f"{BEST}-*"):
+            best = self.out / f"{BEST}-{step:06d}"
+            save_anew(self.opened.policy, best)
+            for older in set(self.out.glob(f"{BEST}-*")) - {best}:  # there until this one is
                 shutil.rmtree(older)
-            save_anew(self.opened.policy, self.out / f"{BEST}-{step:06d}")
-        return {f"dev_{name}": value for name, value in found.items()}
+        seconds = round(time.perf_counter() - start, 4)
+        return {f"dev_{name}": value for name, value in {**found, "seconds": seconds}.items()}
 
     def _before(self, step: int) -> list[float]:
         """What earlier evaluations found."""
