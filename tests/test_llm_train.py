@@ -307,7 +307,7 @@ def test_a_tiny_policy_learns_here_as_it_does_from_the_toy_command(tmp_path: Pat
 
 def sft_setup(model: Path, **changes: Any) -> SftSetup:
     loop = msgspec.structs.replace(SftSetup.__struct_defaults__[3], steps=4, batch=4, learning_rate=0.01)
-    policy = PolicySettings(model=str(model), max_new=200)
+    policy = PolicySettings(model=str(model), max_new=250)
     task = msgspec.structs.replace(TASK, environment={**ENVIRONMENT, "max_rounds": 6})
     return SftSetup(**{"policy": policy, "task": task, "sft": loop, "evaluate_every": 0, **changes})
 
@@ -341,11 +341,11 @@ def write_chats(file: Path, chats: Sequence[Sequence[tuple[str, str]]]) -> Path:
 
 
 def test_a_file_of_chats_is_imitated_in_its_last_messages(model: Path, tmp_path: Path) -> None:
-    from mempo_trainers.llm.train import examples_of
+    from mempo_trainers.llm.examples import examples_of
 
     file = write_chats(tmp_path / "chats.jsonl", CHATS)
     policy = open_policy(PolicySettings(model=str(model)))
-    examples = examples_of(sft_setup(model, examples=str(file)), [], policy)
+    examples, _ = examples_of(sft_setup(model, examples=str(file)), [], policy)
     texts = [policy.loaded.tokenizer.decode(ids) for ids in examples.contexts]
     assert texts[0].endswith("<|start|>user\nWho?<|end|>\n<|start|>assistant\n") and "Search." in texts[0]
     assert "You are Tiny" not in texts[1]  # the template's own system message

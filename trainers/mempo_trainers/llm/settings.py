@@ -56,7 +56,7 @@ class Task(Settings, frozen=True):
         Raises:
             ConfigError: if the split has too few.
         """
-        ids = [question.id for question in self._questions(split)]
+        ids = [question.id for question in self.questions(split)]
         n, chance = self.objectives, np.random.default_rng(0)
         if split == "train":
             drawn = np.array([chance.choice(len(ids), n, replace=False) for _ in range(self.sets)])
@@ -66,9 +66,9 @@ class Task(Settings, frozen=True):
 
     def fingerprint(self) -> str:
         """Of the questions of the training split, with texts and answers."""
-        return str(self._questions("train").fingerprint)
+        return str(self.questions("train").fingerprint)
 
-    def _questions(self, split: Split) -> Any:
+    def questions(self, split: Split) -> Any:
         """Those of a split; a ConfigError where there are fewer than objectives."""
         import gymnasium as gym
 
