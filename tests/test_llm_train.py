@@ -125,7 +125,8 @@ def test_a_run_says_what_it_did(whole: Path, model: Path) -> None:
     settings = json.loads((whole / SETTINGS).read_text())
     assert settings["policy"]["model"] == str(model) and len(settings["model"]) == 16
     assert json.loads((whole / RESULT).read_text())["episodes"] == 3
-    assert [path.name for path in whole.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
+    best = [f"{BEST}-000002"] if rows[1]["dev_em"] > 0 else []  # none is best while none is right
+    assert [path.name for path in whole.glob(f"{BEST}-*")] == best
     learned = AutoModelForCausalLM.from_pretrained(whole / POLICY).state_dict()
     assert all(
         torch.equal(learned[name.removeprefix("network.")], value)
@@ -194,6 +195,16 @@ def test_the_best_policy_stays_until_a_better_one_is_whole(model: Path, tmp_path
     assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000001"]
     assert watch(2)["dev_seconds"] > 0
     assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
+
+
+@pytest.mark.parametrize("em", [0.0, 0.25])
+def test_no_policy_is_best_while_none_is_right(
+    em: float, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mempo_trainers.llm.train.evaluate", lambda *_: {"em": em})
+    made = opened(setup(model).policy, Sampler(scorer="naive"), "mempo", tmp_path, learning_rate=1e-3)
+    Watcher(made, TASK, [], 2, tmp_path)(2)
+    assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == ([f"{BEST}-000002"] if em else [])
 
 
 def test_another_model_under_the_same_name_is_refused(model: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mempo_agents.base import Agent
 from mempo_agents.rollout import episodes
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, brief
 from mempo_env.settings import Count, Settings, Whole
 from mempo_env.types import Episode, Segment
 from mempo_trainers.credit.data import NOT_GENERATED
@@ -88,8 +88,9 @@ def right(
     for name, value in agent.env_kwargs.items():
         if name in env_kwargs and env_kwargs[name] != value:
             raise ConfigError(
-                f"{name}: the agent {agent.name!r} plays with {value!r}, the policy with "
-                f"{env_kwargs[name]!r}; choose the same, or it learns from contexts that it will never meet"
+                f"{name}: the agent {agent.name!r} plays with {brief(value)}, the policy with "
+                f"{brief(env_kwargs[name])}; choose the same, or it learns from contexts that it never "
+                "meets"
             )
     playing = {name: value for name, value in env_kwargs.items() if name != "system_prompt"}
     played = sorted(episodes(agent, question_ids, env_kwargs=playing), key=lambda pair: pair[0])

@@ -166,6 +166,10 @@ def _as_told(prompt: Prompt, told: str | None) -> Prompt:
 # --- Chats -------------------------------------------------------------------------------------------------
 
 
+LINE = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
+"""What a line of a file of chats must be."""
+
+
 class _Chat(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
@@ -173,7 +177,7 @@ class _Chat(msgspec.Struct, frozen=True):
 def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
     """The last messages of a file's chats, after those before them."""
     contexts, texts = [], []
-    for number, chat in read_jsonl(file, _Chat):
+    for number, chat in read_jsonl(file, _Chat, f"; wanted a line such as {LINE}"):
         if len(chat.messages) < 2 or chat.messages[-1].role != "assistant":
             raise DataError(
                 f"{file}:{number}: wanted messages of which the last is the assistant's, got roles "

@@ -13,18 +13,19 @@ import msgspec
 import numpy as np
 
 from mempo_agents.models.base import ModelError
-from mempo_agents.rounds import ModelAgent
-from mempo_agents.table import make_agent
+from mempo_agents.table import AGENTS, ASK_NONE, make_agent
 from mempo_env.errors import ConfigError
 from mempo_env.files import atomic_file, digest
 from mempo_env.types import Episode, Invalid, Split
 from mempo_env.viewer import SAMPLES
+from mempo_trainers.config import Config
 from mempo_trainers.grpo import grpo
 from mempo_trainers.llm.engines import Opened, checked, opened, save_anew
 from mempo_trainers.llm.examples import examples_of
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, conclude, read_rows
+from mempo_trainers.scores import credits_memory
 from mempo_trainers.sft import sft
 from mempo_trainers.text import check_enough, drawing, numbered, persistently
 
@@ -54,7 +55,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
         TrainingError: if losses or gradients are not finite any more.
     """
     task, config = setup.task, setup.config
-    _check_agent(task.agent)
+    _check_agent(task, config)
     asked = {split: task.asked(split) for split in _SPLITS}
     check_enough(numbered(asked["train"]), config.questions)
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
@@ -78,7 +79,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
 def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str] = ()) -> dict[str, float]:
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
-    _check_agent(task.agent)
+    _check_agent(task)
     asked = {split: task.asked(split) for split in _SPLITS}
     made = opened(setup.policy, Sampler(), task.agent, out, learning_rate=setup.sft.learning_rate)
     examples, told = examples_of(setup, asked["train"], made.policy)
@@ -99,11 +100,21 @@ def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str]
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
-def _check_agent(name: str) -> None:
-    """ConfigError for an agent that is not known, or of ours and asks no model."""
-    made = make_agent(name)
-    if ":" not in name and not isinstance(made, ModelAgent):
-        raise ConfigError(f"agent: wanted one that asks a model, which learns, got {name!r}")
+def _check_agent(task: Task, config: Config | None = None) -> None:
+    """ConfigError for an agent that is not known, asks no model, or has no memory where credit is for one."""
+    if task.agent in ASK_NONE:
+        names = ", ".join(sorted(AGENTS.keys() - set(ASK_NONE)))
+        raise ConfigError(
+            f"task.agent: wanted one that asks a model, which learns, got {task.agent!r}, which asks none: "
+            f"choose from {names}"
+        )
+    memory = {**task.environment, **make_agent(task.agent).env_kwargs}.get("memory")
+    if config is not None and memory == "none" and credits_memory(config.credit):
+        plain = "grpo" if config.algo == "grpo" else "gae"
+        raise ConfigError(
+            f"config.credit: wanted one without a term for memory, as the agent {task.agent!r} has none, got "
+            f"{config.credit!r}: choose config.credit={plain}, or an agent with a memory"
+        )
 
 
 def evaluate(
@@ -176,7 +187,7 @@ class Watcher:
             return {}
         start, samples = time.perf_counter(), self.out / f"{SAMPLES}-{step:06d}.jsonl"
         found = evaluate(self.opened, self.asked, self.task, "dev", samples)
-        if found["em"] > max(self._before(step), default=-1.0):
+        if found["em"] > max(self._before(step), default=0.0):
             best = self.out / f"{BEST}-{step:06d}"
             save_anew(self.opened.policy, best)
             for older in set(self.out.glob(f"{BEST}-*")) - {best}:  # there until this one is
