@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from mempo_agents.models.base import Engine, ModelError, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.huggingface import HuggingFace
+from mempo_agents.models.sglang import SGLang, wait_until_ready
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, RolloutError
 from mempo_env.files import digest
@@ -186,6 +187,15 @@ class InProcess:
         self.model.update_weights(folder)
 
 
+class Blameless(SGLang, frozen=True, kw_only=True):
+    """A server whose lateness is no fault of the policy: an episode that it ends is masked, not punished."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
+        """As `SGLang.generate`, but a ModelTimeout is a plain ModelError."""
+        answers = SGLang.generate(self, prompts)
+        return [ModelError(str(one)) if isinstance(one, ModelTimeout) else one for one in answers]
+
+
 @dataclass
 class Served:
     """A server that gets the policy's weights whenever they have changed.
@@ -234,9 +244,7 @@ class Served:
 
 def _served(sampler: Sampler, sampling: Sampling, policy: HuggingFacePolicy, folder: Path) -> Served:
     """A server that is healthy."""
-    from mempo_agents.models.sglang import SGLang, wait_until_ready
-
-    server = SGLang(
+    server = Blameless(
         model=policy.settings.model,
         url=sampler.url,
         sampling=sampling,
