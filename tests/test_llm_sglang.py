@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import scripted
 from llm_help import make_network, make_tokenizer, needs_transformers, save
 from mempo_agents.models.sglang import open_sglang, wait_until_ready
 from mempo_env.cli import main
@@ -31,6 +32,7 @@ from mempo_trainers.run import CHECKPOINT, RESULT
 from mempo_trainers.scoring.base import Asked
 from mempo_trainers.scoring.naive import Naive
 from mempo_trainers.scoring.server import ServerScorer
+from mempo_trainers.text import persistently
 from train_help import metrics, toml
 
 needs_transformers()
@@ -216,6 +218,26 @@ def test_a_server_that_hangs_gets_as_long_as_it_may_be_unwell(
         assert main(arguments(made, tmp_path / "run.toml", tmp_path / "run")) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
     assert len(told) == 1 and "1 s" in told[0]
+
+
+def test_an_answer_that_is_late_is_no_fault_of_the_policy(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its episodes would be rollouts of reward 0."""
+
+    def late(asked: scripted.Asked) -> bool:
+        if b"input_ids" in asked.body:
+            return scripted.hang(asked)
+        return scripted.ok({"success": True})(asked)
+
+    monkeypatch.setattr(engines, "LONGEST", 0.3)
+    with scripted.serving(late) as server:
+        made = setup(model, server.url)
+        learner = engines.opened(made.policy, made.sampler, "mempo", tmp_path, learning_rate=1e-3)
+        player = learner.players(np.random.default_rng(0))
+        played, failed = persistently(player, TASK.asked("dev"), TASK.env_kwargs("dev"), 0, 1)
+    assert all(episode.mask_episode and "no answer in time" in episode.stop_detail for episode in played)
+    assert failed == TASK.held_out + 1
 
 
 @pytest.mark.slow

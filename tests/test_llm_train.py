@@ -25,6 +25,7 @@ from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_set
 from mempo_trainers.llm.train import BEST, POLICY, Watcher, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
 from mempo_trainers.run import CHECKPOINT, RESULT, SETTINGS
+from mempo_trainers.threads import fitting
 from train_help import disk_of, ended, mempo, metrics, toml
 
 needs_transformers()
@@ -283,6 +284,31 @@ def test_a_dead_server_ends_the_run_with_one_line(
     assert main([*made, "--set", "sampler.url=http://127.0.0.1:9", "--set", "sampler.wait=1"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mempo: ") and "127.0.0.1:9" in error
+
+
+def test_a_small_network_gets_one_thread_and_a_large_one_all() -> None:
+    """Two threads made a network of 135,744 weights half as fast."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with fitting(torch.nn.Linear(500, 1_000)):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with fitting(torch.nn.Linear(1_000, 1_000)):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_run_of_a_small_model_is_the_same_whatever_threads_there_are(model: Path, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    try:
+        for n in (1, 2):
+            torch.set_num_threads(n)
+            train(setup(model), tmp_path / str(n))
+    finally:
+        torch.set_num_threads(threads)
+    assert metrics(tmp_path / "1") == metrics(tmp_path / "2")
 
 
 def test_a_tiny_policy_learns_here_as_it_does_from_the_toy_command(tmp_path: Path) -> None:

@@ -220,9 +220,12 @@ def test_calls_to_a_server_that_is_not_well_end(folder: Path, saved: Path) -> No
     with serving(hang) as server:
         model = opened(folder, server, read=20.0, total=20.0, patience=0.2, concurrency=2)
         answers = [*model.generate([prompt("one")] * 5), *model.score([((1,), (2,))] * 5)]
-        with pytest.raises(ModelTimeout, match=f"{UNWELL}"):
+        with pytest.raises(ModelError, match=UNWELL):
             model.update_weights(saved)
-    assert all(isinstance(answer, ModelTimeout) and UNWELL in str(answer) for answer in answers)
+    assert all(
+        isinstance(answer, ModelError) and answer.reason == "model_error" and UNWELL in str(answer)
+        for answer in answers
+    )
     assert len(answers) == 10
 
 
@@ -247,7 +250,7 @@ def test_calls_may_last_while_the_server_is_well(well: bool, folder: Path, saved
         model.update_weights(saved)
         server.requests.clear()
         answers = model.generate([prompt("one"), prompt("two")])
-    assert all(isinstance(answer, Call if well else ModelTimeout) for answer in answers)
+    assert all(isinstance(answer, Call if well else ModelError) for answer in answers)
 
 
 # --- A real server -----------------------------------------------------------------------------------------

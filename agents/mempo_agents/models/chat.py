@@ -3,7 +3,7 @@
 Four things that templates and tokenizers do are undone, since none of them is in the agent's prompt:
 
 - a template that inserts a system message of its own where the chat has none is given an empty one;
-- a template that tells the date (Llama 3.2) tells the same one on every day, or a run could not go on tomorrow;
+- a template that tells the date (Llama 3.2) tells the same on every day, or no run could go on tomorrow;
 - special tokens written out in a message (a passage that says "<|im_end|>") are text, not tokens;
 - no token of padding is ever looked at: lengths are counted, as pad and end may be the same id.
 """
@@ -132,10 +132,12 @@ def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
     from jinja2.exceptions import TemplateError
 
     def render(chat: list[dict[str, str]]) -> str:
-        made = tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True, strftime_now=TODAY.strftime
+        template = _undated(tokenizer.get_chat_template())
+        return str(
+            tokenizer.apply_chat_template(
+                chat, chat_template=template, tokenize=False, add_generation_prompt=True
+            )
         )
-        return str(made)
 
     if chat[0]["role"] == "system":
         return render(chat)
@@ -143,6 +145,15 @@ def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
         return render([{"role": "system", "content": ""}, *chat])
     except TemplateError:
         return render(chat)
+
+
+def _undated(template: str) -> str:
+    """The template with a clock that stands still, in place of the one that transformers lets it ask."""
+    if "strftime_now" not in template:
+        return template
+    fields = ("-d", *"aAbBdeHIjmMpSyY")
+    told = "".join(f"|replace('%{one}', '{TODAY.strftime(f'%{one}')}')" for one in fields)
+    return f"{{% macro strftime_now(form) %}}{{{{ form{told} }}}}{{% endmacro %}}{template}"
 
 
 def inert(tokenizer: Tokenizer, text: str) -> str:

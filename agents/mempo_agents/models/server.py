@@ -162,7 +162,7 @@ async def _watch(batch: _Batch[T], patience: float, busy: bool, calls: anyio.Can
                         heard = anyio.current_time()
             await anyio.sleep(min(1.0, patience / 4))
     told = f"it has not said for {patience:g} s that it is well"
-    batch.down = Fault(told, ModelTimeout, for_all=True)
+    batch.down = Fault(told, for_all=True)
     calls.cancel()
 
 

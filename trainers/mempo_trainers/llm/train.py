@@ -28,6 +28,7 @@ from mempo_trainers.run import Run, conclude, read_rows
 from mempo_trainers.scores import credits_memory
 from mempo_trainers.sft import sft
 from mempo_trainers.text import check_enough, drawing, numbered, persistently
+from mempo_trainers.threads import fitting
 
 SHOWN = 8
 """Episodes of an evaluation that are kept for `mempo view`."""
@@ -61,7 +62,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
     made = opened(setup.policy, setup.sampler, task.agent, out, **learning)
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
-    with Run(out, settings, board, track=track) as run:
+    with fitting(made.network), Run(out, settings, board, track=track) as run:
         draw = drawing(
             made.players,
             made.policy.tokenizer,
@@ -86,7 +87,7 @@ def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str]
     contents = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
     settings["data"]["examples"] = contents
-    with Run(out, settings, board, track=track) as run:
+    with fitting(made.network), Run(out, settings, board, track=track) as run:
         sft(
             made.policy,
             examples,
