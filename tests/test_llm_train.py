@@ -126,7 +126,8 @@ def test_a_run_says_what_it_did(whole: Path, model: Path) -> None:
     settings = json.loads((whole / SETTINGS).read_text())
     assert settings["policy"]["model"] == str(model) and len(settings["model"]) == 16
     assert json.loads((whole / RESULT).read_text())["episodes"] == 3
-    assert [path.name for path in whole.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
+    best = [f"{BEST}-000002"] if rows[1]["dev_em"] > 0 else []  # none is best while none is right
+    assert [path.name for path in whole.glob(f"{BEST}-*")] == best
     learned = AutoModelForCausalLM.from_pretrained(whole / POLICY).state_dict()
     assert all(
         torch.equal(learned[name.removeprefix("network.")], value)
@@ -195,6 +196,16 @@ def test_the_best_policy_stays_until_a_better_one_is_whole(model: Path, tmp_path
     assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000001"]
     assert watch(2)["dev_seconds"] > 0
     assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
+
+
+@pytest.mark.parametrize("em", [0.0, 0.25])
+def test_no_policy_is_best_while_none_is_right(
+    em: float, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mempo_trainers.llm.train.evaluate", lambda *_: {"em": em})
+    made = opened(setup(model).policy, Sampler(scorer="naive"), "mempo", tmp_path, learning_rate=1e-3)
+    Watcher(made, TASK, [], 2, tmp_path)(2)
+    assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == ([f"{BEST}-000002"] if em else [])
 
 
 def test_another_model_under_the_same_name_is_refused(model: Path, tmp_path: Path) -> None:
@@ -333,7 +344,7 @@ def test_a_tiny_policy_learns_here_as_it_does_from_the_toy_command(tmp_path: Pat
 
 def sft_setup(model: Path, **changes: Any) -> SftSetup:
     loop = msgspec.structs.replace(SftSetup.__struct_defaults__[3], steps=4, batch=4, learning_rate=0.01)
-    policy = PolicySettings(model=str(model), max_new=200)
+    policy = PolicySettings(model=str(model), max_new=250)
     task = msgspec.structs.replace(TASK, environment={**ENVIRONMENT, "max_rounds": 6})
     return SftSetup(**{"policy": policy, "task": task, "sft": loop, "evaluate_every": 0, **changes})
 
@@ -367,11 +378,11 @@ def write_chats(file: Path, chats: Sequence[Sequence[tuple[str, str]]]) -> Path:
 
 
 def test_a_file_of_chats_is_imitated_in_its_last_messages(model: Path, tmp_path: Path) -> None:
-    from mempo_trainers.llm.train import examples_of
+    from mempo_trainers.llm.examples import examples_of
 
     file = write_chats(tmp_path / "chats.jsonl", CHATS)
     policy = open_policy(PolicySettings(model=str(model)))
-    examples = examples_of(sft_setup(model, examples=str(file)), [], policy)
+    examples, _ = examples_of(sft_setup(model, examples=str(file)), [], policy)
     texts = [policy.loaded.tokenizer.decode(ids) for ids in examples.contexts]
     assert texts[0].endswith("<|start|>user\nWho?<|end|>\n<|start|>assistant\n") and "Search." in texts[0]
     assert "You are Tiny" not in texts[1]  # the template's own system message
