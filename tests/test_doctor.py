@@ -441,7 +441,7 @@ def test_where_no_memory_is_written_that_is_the_reason(tmp_path: Path) -> None:
     words = itertools.cycle(("who", "where it was", "when"))
 
     def script(prompt: str, updates: int) -> str:
-        known = "<information>" in prompt
+        known = "(16 rounds left)" not in prompt
         return "<answer>nobody</answer>" if known else f"<search>{next(words)}</search>"
 
     train_text(tmp_path / "run", script, steps=2)
