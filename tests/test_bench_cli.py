@@ -59,7 +59,9 @@ def test_one_episode_is_an_episode(folder: Path, capsys: pytest.CaptureFixture[s
     assert main(run) == 0
     told = capsys.readouterr()
     assert "one: 4 agents, 1 episode each" in told.out
-    assert "note" not in told.err
+    assert told.err.count("note: ") == 1 and "note: add no_memory to know what memory is worth" in told.err
+    assert main([*run, "--agents", "react,no_memory", "--out", "both"]) == 0
+    assert "note: " not in capsys.readouterr().err
 
 
 def test_agents_of_ones_own_that_ask_another_model_are_told_of(

@@ -229,6 +229,22 @@ def test_the_tables_fit_80_columns_and_hold_every_figure(run: Path) -> None:
     assert f"{low:.2f}–{high:.2f}" in text
 
 
+def test_the_command_shows_what_one_reads_first_and_the_rest_if_asked(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seven agents were 190 lines."""
+    assert main(["bench", "report", str(run)]) == 0
+    first = capsys.readouterr().out
+    assert "Accuracy" in first and "Cost of an episode" in first
+    assert f"report: {run / 'report.html'}; it has more tables, as has --all" in first
+    assert main(["bench", "report", str(run), "--all"]) == 0
+    whole = capsys.readouterr().out
+    for title in ("Spent for an episode", "Prompt tokens by round", "Failed episodes", "Paired differences"):
+        assert title in whole and title not in first
+    short = tables(compare([run]), whole=False)
+    assert [made.title for made in short] == [made.title for made in tables(compare([run]))][: len(short)]
+
+
 def test_markup_in_a_name_is_text(tmp_path: Path) -> None:
     write_run(tmp_path / "run", {"random": [wrong()], "[red]x[/red]": [right()]})
     assert "[red]x[/red]" in printed(compare([tmp_path / "run"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,13 @@ def make_plan(
     )
 
 
-def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False) -> None:
+def bench(
+    plan: Plan,
+    out: Path,
+    num_envs: int = 16,
+    retry_failed: bool = False,
+    begins: Callable[[], None] = lambda: None,
+) -> None:
     """Play what is missing of a plan; each finished episode is on disk before the next one is asked for.
 
     An episode that failed (agent error, timeout, retriever error) is a result like any other: it is counted,
@@ -130,6 +136,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False)
         out: Folder of the run: run.json and results.jsonl.
         num_envs: Episodes at a time; changes nothing but the speed.
         retry_failed: Play those again that failed by no fault of the agent; a row stays until it has another.
+        begins: Called when nothing was refused, before the first episode.
 
     Raises:
         ConfigError: if `num_envs` is less than 1.
@@ -148,6 +155,7 @@ def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False)
     with open_run(out, plan) as append:
         rows = read_rows(out, plan, Row)
         done = {(row.agent, row.index) for row in rows if not (retry_failed and row.masked)}
+        begins()
         total = len(plan.arms) * len(plan.questions)
         with progress("bench", total, len(done), "episodes") as advance:
             for arm in plan.arms:
