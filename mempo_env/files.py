@@ -56,6 +56,22 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
         draft.replace(path)
 
 
+@contextmanager
+def atomic_named(path: Path) -> Iterator[Path]:
+    """As `atomic_file`, for a library that writes by name: yields one in a hidden folder.
+
+    Whatever else it leaves beside it, by a process that was killed, too, goes away with that folder.
+    """
+    path = _place(path)
+    with _draft(path, folder=True) as folder:
+        draft = folder / path.name
+        yield draft
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.chmod(0o666 & ~_umask())
+        draft.replace(path)
+
+
 def check_place(path: Path) -> None:
     """Raise what `atomic_file` would, before the work whose result is to lie there; makes its folder."""
     with _draft(_place(path), folder=False):
@@ -79,13 +95,18 @@ def _umask() -> int:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Fill a new folder that appears under its name whole, or not at all; a link leads to its target.
 
-    If another process puts a folder there first, that one stays and ours is dropped: use it for content that
-    depends on its inputs alone.
+    Its files can be read by whom the umask lets, whatever wrote them thought of that. If another process puts
+    a folder there first, that one stays and ours is dropped: use it for content that depends on its inputs
+    alone.
     """
     path = Path(os.path.realpath(path))
     with _draft(path, folder=True) as draft:
         yield draft
-        draft.chmod(0o777 & ~_umask())
+        mask = _umask()
+        for file in draft.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                file.chmod(0o666 & ~mask)
+        draft.chmod(0o777 & ~mask)
         try:
             draft.rename(path)
         except OSError:

@@ -49,7 +49,8 @@ def _count_ids(encode: Callable[..., Sized], text: str) -> int:
 def of_call(call: Call, count: TokenCounter, in_view: int) -> tuple[int, int]:
     """(prompt tokens, output tokens) of a call: by its exact ids, else as it says, else counted.
 
-    No prompt is empty: one that is said to have 0 tokens (as some servers say of all) is counted, too.
+    No prompt is empty, and no output that is a text: where 0 tokens are told (as some servers do of all) they
+    are counted, too.
 
     Args:
         call: The call.
@@ -57,10 +58,9 @@ def of_call(call: Call, count: TokenCounter, in_view: int) -> tuple[int, int]:
         in_view: Tokens of the environment's prompt, which a call that names no segments is taken to be over.
     """
     shown = sum(s.tokens for s in call.segments if isinstance(s, Segment)) if call.segments else in_view
-    n_output = len(call.output_ids) or call.output_tokens
     return (
         len(call.prompt_ids) or call.prompt_tokens or shown,
-        count(call.output) if n_output is None else n_output,
+        len(call.output_ids) or call.output_tokens or count(call.output),
     )
 
 

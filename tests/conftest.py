@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from browser import chromium, page_at
 from mempo_env.viewer import Entry, episodes_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="module")

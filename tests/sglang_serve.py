@@ -1,8 +1,8 @@
 """A small stand-in for an SGLang server: `python sglang_serve.py MODEL PORT [FAULTS]`.
 
 It answers by a network in its process, one request at a time, and heeds seeds. FAULTS is JSON: `die`
-[kind, update, call] kills the process with SIGKILL in such a call after so many updates; `fail` refuses every
-so many-th call that generates.
+[kind, update, call] kills the process with SIGKILL in such a call after so many updates, `hang` stops it with
+SIGSTOP; `fail` refuses every so many-th call that generates.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ class Stub:
         with self.lock:
             self.asked[kind] += 1
             self.since[kind] += 1
-            if [kind, self.asked["update"], self.since[kind]] == self.faults.get("die"):
-                os.kill(os.getpid(), signal.SIGKILL)
+            for fault, number in (("die", signal.SIGKILL), ("hang", signal.SIGSTOP)):
+                if [kind, self.asked["update"], self.since[kind]] == self.faults.get(fault):
+                    os.kill(os.getpid(), number)
+                    threading.Event().wait()  # SIGSTOP takes some time to stop every thread
             if kind == "generate" and self.asked[kind] % self.faults.get("fail", 1 << 40) == 0:
                 return 400, {"error": {"message": "this call was to fail"}}
             return 200, getattr(self, f"_{kind}")(body)

@@ -48,6 +48,16 @@ def test_a_template_that_refuses_system_messages_gets_none() -> None:
         encode(tokenizer, prompt("one"))
 
 
+def test_a_template_that_tells_the_date_tells_it_the_same_on_every_day() -> None:
+    """As Llama 3.2's does, where a run that goes on tomorrow would read other prompts."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = (
+        "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y, %A %-d') %}{% endif %}"
+        "Today: {{ day }}\n{{ messages[-1]['content'] }}"
+    )
+    assert tokenizer.decode(encode(tokenizer, prompt("one"))) == "Today: 26 Jul 2024, Friday 26\none"
+
+
 def test_without_a_template_the_texts_are_joined() -> None:
     tokenizer = make_tokenizer()
     tokenizer.chat_template = None

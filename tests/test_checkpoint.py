@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from mempo_trainers import checkpoint
+from train_help import disk_of
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
 PLAIN = (
@@ -102,6 +108,45 @@ def test_a_file_of_safetensors_that_is_no_checkpoint_is_refused(tmp_path: Path) 
     save_file({"weight": torch.zeros(2)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="no checkpoint: KeyError"):
         checkpoint.read(tmp_path / "model.safetensors")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from mempo_trainers import checkpoint
+
+def half(tensors, name, header):  # writes beside its name first, as safetensors does from 0.8 on
+    (Path(name).parent / ".tmp7Xq2aZ").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.save_file = half
+checkpoint.write(Path(sys.argv[1]), {"a": torch.zeros(2)})
+"""
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_after_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    killed = subprocess.run([sys.executable, "-c", KILLED, file])
+    assert killed.returncode == -signal.SIGKILL and not file.exists()
+    checkpoint.write(file, {"a": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_whom_the_umask_lets_reads_it(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        checkpoint.write(tmp_path / "x", {"a": torch.zeros(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_full_disk_is_an_error_of_the_system_and_leaves_nothing(tmp_path: Path) -> None:
+    with disk_of(1_000), pytest.raises(OSError, match="too large") as caught:
+        checkpoint.write(tmp_path / "x", {"a": torch.zeros(10_000)})
+    assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "x")
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_neither_tensor_nor_plain_is_refused_and_nothing_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import os
 import signal
@@ -26,6 +27,7 @@ from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySetting
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, read_metrics
 from mempo_trainers.sft import Examples, SftConfig, sft
+from train_help import disk_of
 
 SEEN, WRITTEN = contexts([4, 30, 11, 7]), responses([5, 9, 2, 9])
 
@@ -214,6 +216,23 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
         here.save(tmp_path / "made")
 
 
+def test_a_folder_that_fills_the_disk_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with disk_of(30_000), pytest.raises(OSError) as caught:
+        policy().save(tmp_path / "made")
+    assert caught.value.errno == errno.EFBIG and caught.value.filename == str(tmp_path / "made")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_can_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    """A server may be another user's."""
+    before = os.umask(0o027)
+    try:
+        policy().save(tmp_path / "made")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "made").iterdir()} == {0o640}
+
+
 def full_disk(*_: Any, **__: Any) -> None:
     raise OSError(28, "No space left on device")
 
@@ -289,6 +308,18 @@ def test_the_loss_of_supervised_learning_falls(tmp_path: Path) -> None:
         sft(here, examples(), SftConfig(steps=40, batch=20, learning_rate=0.02), run)
     losses = [row["loss"] for row in read_metrics(tmp_path / "run")]
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_supervised_learning_takes_no_step_down_a_loss_that_is_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = policy("qwen2")
+    real, before = here.logprobs, copied(here)
+    monkeypatch.setattr(here, "logprobs", lambda *args: (real(*args)[0] - math.inf, None))
+    with Run(tmp_path / "run", {}) as run:
+        sft(here, examples(), SftConfig(steps=2, batch=20), run)
+    assert [row["skipped_updates"] for row in read_metrics(tmp_path / "run")] == [1, 1]
+    assert_same(copied(here), before)
 
 
 KILLED = """

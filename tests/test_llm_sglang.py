@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import scripted
 from llm_help import make_network, make_tokenizer, needs_transformers, save
 from mempo_agents.models.sglang import open_sglang, wait_until_ready
 from mempo_env.cli import main
@@ -31,6 +32,7 @@ from mempo_trainers.run import CHECKPOINT, RESULT
 from mempo_trainers.scoring.base import Asked
 from mempo_trainers.scoring.naive import Naive
 from mempo_trainers.scoring.server import ServerScorer
+from mempo_trainers.text import persistently
 from train_help import metrics, toml
 
 needs_transformers()
@@ -205,14 +207,51 @@ def test_a_server_that_is_killed_ends_the_run_which_goes_on_bit_for_bit(
     assert (out / RESULT).read_bytes() == (whole / RESULT).read_bytes()
 
 
+@pytest.mark.parametrize("call", [["generate", 1, 2], ["update", 1, 1]])
+def test_a_server_that_hangs_gets_as_long_as_it_may_be_unwell(
+    call: list[Any], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not the ten minutes that a call to a server may take that says that it is well."""
+    with serving(model, hang=call) as url:
+        wait_until_ready(open_sglang(f"{model}@{url}"))
+        made = setup(model, url, scorer="prefix_tree", steps=3, wait=1.0)
+        assert main(arguments(made, tmp_path / "run.toml", tmp_path / "run")) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
+    assert len(told) == 1 and "1 s" in told[0]
+
+
+def test_an_answer_that_is_late_is_no_fault_of_the_policy(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its episodes would be rollouts of reward 0."""
+
+    def late(asked: scripted.Asked) -> bool:
+        if b"input_ids" in asked.body:
+            return scripted.hang(asked)
+        return scripted.ok({"success": True})(asked)
+
+    monkeypatch.setattr(engines, "LONGEST", 0.3)
+    with scripted.serving(late) as server:
+        made = setup(model, server.url)
+        learner = engines.opened(made.policy, made.sampler, "mempo", tmp_path, learning_rate=1e-3)
+        player = learner.players(np.random.default_rng(0))
+        played, failed = persistently(player, TASK.asked("dev"), TASK.env_kwargs("dev"), 0, 1)
+    assert all(episode.mask_episode and "no answer in time" in episode.stop_detail for episode in played)
+    assert failed == TASK.held_out + 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("spare", "masked"), [(8, False), (0, True)])
 def test_calls_that_fail_are_counted_played_again_or_masked(
     spare: int, masked: bool, model: Path, tmp_path: Path
 ) -> None:
     with serving(model, fail=5) as url:
-        train(setup(model, url, scorer="prefix_tree", steps=3, spare=spare), tmp_path / "run")
+        train(setup(model, url, scorer="prefix_tree", steps=3, spare=spare, every=1), tmp_path / "run")
     rows = metrics(tmp_path / "run")
+    assert any(row["dev_failed"] > 0 for row in rows)
+    asked = TASK.held_out
+    lost = [round(row["dev_failed"] * asked) if masked else 0 for row in rows]
+    assert [row["dev_episodes"] for row in rows] == [asked - n for n in lost]
     assert len(rows) == 3 and any(row["failed"] > 0 for row in rows)
     if masked:
         assert all(row["failed"] == row["masked"] for row in rows)

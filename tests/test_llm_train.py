@@ -20,12 +20,12 @@ from mempo_env.cli import main
 from mempo_env.errors import ConfigError, DataError, ResultsError
 from mempo_env.types import Call
 from mempo_trainers import checkpoint
-from mempo_trainers.llm.engines import Served
-from mempo_trainers.llm.settings import Setup, SftSetup, Task, read_setup
-from mempo_trainers.llm.train import BEST, POLICY, imitate, train
+from mempo_trainers.llm.engines import Served, opened
+from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_setup
+from mempo_trainers.llm.train import BEST, POLICY, Watcher, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
 from mempo_trainers.run import CHECKPOINT, RESULT, SETTINGS
-from train_help import ended, mempo, metrics, toml
+from train_help import disk_of, ended, mempo, metrics, toml
 
 needs_transformers()
 
@@ -184,6 +184,18 @@ def test_each_way_to_train_learns_something(
     )
 
 
+def test_the_best_policy_stays_until_a_better_one_is_whole(model: Path, tmp_path: Path) -> None:
+    made = opened(setup(model).policy, Sampler(scorer="naive"), "mempo", tmp_path, learning_rate=1e-3)
+    (tmp_path / "metrics.jsonl").write_text('{"step":1,"dev_em":-0.5}\n')
+    (tmp_path / f"{BEST}-000001").mkdir()
+    watch = Watcher(made, TASK, TASK.asked("dev"), 2, tmp_path)
+    with disk_of(50_000), pytest.raises(OSError):
+        watch(2)
+    assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000001"]
+    assert watch(2)["dev_seconds"] > 0
+    assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
+
+
 def test_another_model_under_the_same_name_is_refused(model: Path, tmp_path: Path) -> None:
     here = Path(shutil.copytree(model, tmp_path / "model"))
     train(setup(here, 0, {"steps": 1}), tmp_path / "run")
@@ -201,6 +213,24 @@ def test_questions_too_few_or_unknown_are_refused_before_the_model_is_loaded(tmp
         train(made, tmp_path / "run")
     made = Setup(policy=PolicySettings(model="none"), task=msgspec.structs.replace(TASK, sets=1))
     with pytest.raises(ConfigError, match="questions: wanted at most the 1 different"):
+        train(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["random", "oracle", "mempoo"])
+def test_an_agent_that_asks_no_model_is_refused_before_the_model_is_loaded(name: str, tmp_path: Path) -> None:
+    task, policy = msgspec.structs.replace(TASK, agent=name), PolicySettings(model="none")
+    with pytest.raises(ConfigError, match="agent"):
+        train(Setup(policy=policy, task=task), tmp_path / "run")
+    with pytest.raises(ConfigError, match="agent"):
+        imitate(SftSetup(policy=policy, task=task), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_window_without_room_for_a_prompt_is_refused(model: Path, tmp_path: Path) -> None:
+    """Every episode would end before its first round."""
+    made = msgspec.structs.replace(setup(model), policy=PolicySettings(model=str(model), max_new=4096))
+    with pytest.raises(ConfigError, match="max_new: wanted less than the 4,096 tokens"):
         train(made, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -290,6 +320,14 @@ def test_imitation_lowers_the_loss_and_goes_on(model: Path, tmp_path: Path) -> N
     assert metrics(tmp_path / "run") == rows
 
 
+def test_an_expert_that_reads_more_than_the_model_can_is_refused_at_once(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    small = save(tmp_path / "small", make_network(tokenizer, window=256), tokenizer)
+    with pytest.raises(ConfigError, match="wanted texts of at most the 256 tokens"):
+        imitate(sft_setup(small), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 CHATS = [
     [("system", "Search."), ("user", "Who?"), ("assistant", "<search> who </search>")],
     [("user", "Where?"), ("assistant", "<answer> there </answer>")],
@@ -322,6 +360,15 @@ def test_a_file_of_chats_is_imitated_in_its_last_messages(model: Path, tmp_path:
         ('{"messages": [{"role": "robot", "content": "x"}]}', r":1: "),
         ('{"chat": []}', r":1: "),
         ("", "wanted at least one chat"),
+        (
+            '\n{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]}',
+            ":2: wanted a last message with a text",
+        ),
+        (
+            '{"messages": [{"role": "user", "content": "%s"}, {"role": "assistant", "content": "y"}]}'
+            % ("x " * 4096),
+            ":1: wanted texts of at most the 4,096 tokens of the model's window",
+        ),
     ],
 )
 def test_a_file_that_holds_no_chats_is_refused_by_line(

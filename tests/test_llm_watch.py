@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -357,3 +358,10 @@ def test_the_settings_that_the_page_shows_and_does_not_run_are_settings(tmp_path
 def test_the_page_names_every_setting(kind: type[msgspec.Struct]) -> None:
     table = PAGE[PAGE.index("## Settings") : PAGE.index("## What is written")]
     assert not [name for name in kind.__struct_fields__ if f"`{name}`" not in table]
+
+
+def test_tokens_a_second_leave_out_the_time_of_an_evaluation(tmp_path: Path) -> None:
+    with Run(tmp_path / "run", {}) as run:
+        run._start = time.perf_counter() - 10
+        run.log(1, completion_tokens=1_000, dev_seconds=9.5)
+        assert run._told.startswith("tokens/s ") and 1_000 < float(run._told.split()[1]) <= 2_000

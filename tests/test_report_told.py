@@ -258,8 +258,10 @@ def test_what_is_kept_is_explained_and_what_it_comes_to_is_on_the_page(
 @pytest.mark.parametrize("key", ["em", "peak"])
 def test_no_zero_has_a_minus(key: str, tmp_path: Path) -> None:
     compared = written(tmp_path / "run", {"random": [wrong()] * 2, "a": [wrong()] * 2})
-    almost = Interval(-1e-9, -1e-9, -1e-9)
-    pairs = tuple(replace(pair, metrics=pair.metrics | {key: almost}) for pair in compared.pairs)
+    zero, almost = Interval(0.0, 0.0, 0.0), Interval(-1e-9, -1e-9, -1e-9)
+    pairs = tuple(
+        replace(pair, metrics=dict.fromkeys(pair.metrics, zero) | {key: almost}) for pair in compared.pairs
+    )
     assert "-0" not in str(cells(replace(compared, pairs=pairs), "Paired differences"))
 
 

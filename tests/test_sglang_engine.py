@@ -19,7 +19,7 @@ from mempo_agents.models.huggingface import open_huggingface
 from mempo_agents.models.sglang import SGLang, open_sglang
 from mempo_env.errors import ConfigError
 from mempo_env.types import Call
-from scripted import Behaviour, hang, ok, raw, serving, status
+from scripted import Asked, Behaviour, hang, ok, raw, serving, status
 from sglang_help import generated, refusing
 
 
@@ -211,6 +211,46 @@ def test_weights_of_another_network_do_not_reach_the_server(
         assert server.requests == []
         opened(saved, server).update_weights(saved)
     assert len(server.requests) == 1
+
+
+# --- Servers that hang -------------------------------------------------------------------------------------
+
+
+def test_calls_to_a_server_that_is_not_well_end(folder: Path, saved: Path) -> None:
+    with serving(hang) as server:
+        model = opened(folder, server, read=20.0, total=20.0, patience=0.2, concurrency=2)
+        answers = [*model.generate([prompt("one")] * 5), *model.score([((1,), (2,))] * 5)]
+        with pytest.raises(ModelError, match=UNWELL):
+            model.update_weights(saved)
+    assert all(
+        isinstance(answer, ModelError) and answer.reason == "model_error" and UNWELL in str(answer)
+        for answer in answers
+    )
+    assert len(answers) == 10
+
+
+UNWELL = "it has not said for 0.2 s that it is well"
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_calls_may_last_while_the_server_is_well(well: bool, folder: Path, saved: Path) -> None:
+    """Or while it loads weights, when it says that it is not."""
+
+    def slow(asked: Asked) -> bool:
+        if not asked.body:
+            return status(200 if well else 503)(asked)
+        while sum(request.startswith(b"GET /health ") for request in server.requests) < 10:
+            asked.stopped.wait(0.01)
+        return ok({"success": True} if b"model_path" in asked.body else generated("<search> x </search>"))(
+            asked
+        )
+
+    with serving(slow) as server:
+        model = opened(folder, server, read=20.0, total=20.0, patience=0.4, concurrency=2)
+        model.update_weights(saved)
+        server.requests.clear()
+        answers = model.generate([prompt("one"), prompt("two")])
+    assert all(isinstance(answer, Call if well else ModelError) for answer in answers)
 
 
 # --- A real server -----------------------------------------------------------------------------------------

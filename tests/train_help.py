@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,17 @@ def metrics(out: Path) -> list[dict[str, Any]]:
         {name: value for name, value in msgspec.json.decode(line).items() if "seconds" not in name}
         for line in lines
     ]
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Files of at most so many bytes; writing more fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def mempo(*args: str | Path, **popen: Any) -> subprocess.Popen[str]:

@@ -56,8 +56,9 @@ class Agent(Protocol):
         """Write the next round of each episode.
 
         An exception in place of a completion ends that episode alone: a ModelError for its own reason, a
-        TimeoutError as "timeout", any other as "agent_error", as does what is no text. If it raises, or does
-        not write one thing for each context, it is asked again for one context at a time, so that this too
-        ends single episodes.
+        TimeoutError as "timeout", any other as "agent_error", as does what is no text or holds what can't be
+        stored. An attribute `calls` of it holds the calls of the round that were answered. If it raises, or
+        does not write one thing for each context, it is asked again for one context at a time, so that this
+        too ends single episodes.
         """
         ...

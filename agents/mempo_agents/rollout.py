@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import msgspec
 import numpy as np
 
 import mempo_env
 from mempo_agents.base import Agent, Context
 from mempo_agents.models.base import ModelError
-from mempo_env.errors import ConfigError
-from mempo_env.types import Episode
+from mempo_env.env import ABORTS
+from mempo_env.errors import ConfigError, lookup
+from mempo_env.types import Call, Completion, Episode, Segment
 from mempo_env.vector import SearchQAVectorEnv
 
 
@@ -111,7 +113,7 @@ def _written(agent: Agent, contexts: tuple[Context, ...]) -> list[str | Exceptio
             raise TypeError(f"act: wanted a sequence, got {type(written).__name__}")
         if len(written) != len(contexts):
             raise ValueError(f"act: wanted {len(contexts)} completions, got {len(written)}")
-        return [text if isinstance(text, (str, Exception)) else _no_text(text) for text in written]
+        return [_checked(one) for one in written]
     except MemoryError:
         raise
     except Exception as error:
@@ -120,8 +122,32 @@ def _written(agent: Agent, contexts: tuple[Context, ...]) -> list[str | Exceptio
         return [_written(agent, (context,))[0] for context in contexts]
 
 
-def _no_text(value: object) -> TypeError:
-    return TypeError(f"act: wanted text, a Completion or an exception, got {type(value).__name__}")
+def _checked(written: object) -> str | Exception:
+    """What an agent wrote for one context, or what is wrong with it: all of it gets into the results."""
+    try:
+        if isinstance(written, Completion):
+            _check_calls(written.calls)
+            parts = written.token_ids, written.logprobs, written.finish_reason, written.calls
+            return Completion(str(written), *parts)
+        if isinstance(written, Exception):
+            _check_calls(getattr(written, "calls", ()))
+        if isinstance(written, ModelError):
+            lookup({str(reason): reason for reason in ABORTS}, written.reason, "reason of a ModelError")
+        if isinstance(written, (str, Exception)):
+            return written
+        raise TypeError(f"act: wanted text, a Completion or an exception, got {type(written).__name__}")
+    except MemoryError:
+        raise
+    except Exception as error:
+        return error
+
+
+def _check_calls(calls: Sequence[Call]) -> None:
+    """Refuse calls that can't be written to a file and read back."""
+    for call in Completion("", calls=calls).calls:
+        msgspec.json.decode(msgspec.json.encode(call), type=Call)
+        if not all(isinstance(segment, Segment) for segment in call.segments):
+            raise TypeError("segments of a call: wanted those of its prompt, got something else")
 
 
 def _play(
@@ -131,7 +157,7 @@ def _play(
     actions: list[str | None] = [None] * envs.num_envs
     for i, text in written.items():
         if isinstance(text, Exception):
-            calls = text.calls if isinstance(text, ModelError) else ()
+            calls = getattr(text, "calls", ())
             yield i, envs.abort(i, _reason(text), _told(text), calls)[4]["episode"]
         else:
             actions[i] = text

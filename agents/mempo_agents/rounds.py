@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -51,27 +52,57 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
 
         def go_on(i: int, answer: str | None) -> None:
             try:
-                asked = next(rounds[i]) if answer is None else rounds[i].send(answer)
-                waiting[i] = replace(asked, draw=contexts[i].seed)
-            except StopIteration as end:
-                written[i] = completed(end.value, calls[i])
+                try:
+                    asked = next(rounds[i]) if answer is None else rounds[i].send(answer)
+                    waiting[i] = replace(asked, draw=contexts[i].seed)
+                except StopIteration as end:
+                    written[i] = completed(end.value, calls[i])
             except Exception as error:  # one episode's fault ends that episode alone
-                written[i] = error
+                written[i] = ended(error, calls[i])
 
         for i in range(len(rounds)):
             go_on(i, None)
         while waiting:
             prompts, waiting = waiting, {}
-            for i, answer in zip(prompts, self.model.generate(list(prompts.values())), strict=True):
-                if isinstance(answer, ModelError):
+            for i, answer in zip(prompts, answers(self.model, list(prompts.values())), strict=True):
+                if isinstance(answer, Exception):
                     rounds[i].close()
-                    failed = copy(answer)  # one error may have ended several calls
-                    failed.calls = tuple(calls[i])
-                    written[i] = failed
+                    written[i] = ended(answer, calls[i])
                 else:
                     calls[i].append(counted(prompts[i], answer))
                     go_on(i, answer.output)
         return [written[i] for i in range(len(rounds))]
+
+
+def answers(model: Model, prompts: Sequence[Prompt]) -> list[Call | Exception]:
+    """A call or an error for each prompt, whatever the model does.
+
+    If it fails for all of them together it is asked for each alone: what was answered before is not lost.
+    """
+    try:
+        found = list(model.generate(list(prompts)))
+        if len(found) != len(prompts):
+            raise ValueError(
+                f"generate: wanted an answer to each of {len(prompts)} prompts, got {len(found)}"
+            )
+        return [one if isinstance(one, Call | ModelError) else _no_call(one) for one in found]
+    except MemoryError:
+        raise
+    except Exception as error:
+        return [error] if len(prompts) == 1 else [answers(model, [prompt])[0] for prompt in prompts]
+
+
+def _no_call(value: object) -> TypeError:
+    return TypeError(f"generate: wanted a Call or a ModelError, got {type(value).__name__}")
+
+
+def ended(error: Exception, calls: Sequence[Call]) -> Exception:
+    """An error with the calls of its round that were answered before it, for they cost all the same."""
+    if isinstance(error, ModelError):
+        error = copy(error)  # one may have ended several calls
+    with suppress(AttributeError):
+        error.calls = tuple(calls)  # type: ignore[attr-defined]
+    return error
 
 
 def counted(prompt: Prompt, call: Call) -> Call:

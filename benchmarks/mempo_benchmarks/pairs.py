@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mempo_benchmarks.metrics import METRICS, units
 from mempo_benchmarks.results import WITHOUT, Plan, Row, differences
-from mempo_benchmarks.stats import Interval, minus, paired_differences
+from mempo_benchmarks.stats import Interval, bounded, minus, paired_differences
 
 if TYPE_CHECKING:
     from mempo_benchmarks.summary import ArmSummary
@@ -42,7 +42,7 @@ def paired(rows: Mapping[str, Sequence[Row]]) -> list[Pair]:
     """
     pairs = []
     for a, b in combinations(rows, 2):
-        if [row.question_id for row in rows[a]] != [row.question_id for row in rows[b]]:
+        if _asked(rows[a]) != _asked(rows[b]):
             continue
         kept = [(p, q) for p, q in zip(rows[a], rows[b], strict=True) if not (p.masked or q.masked)]
         if kept:
@@ -53,9 +53,17 @@ def paired(rows: Mapping[str, Sequence[Row]]) -> list[Pair]:
                 {both[i].question_id: [m.of(both[i]) or 0.0 for m in defined] for both in kept}
                 for i in (0, 1)
             )
-            found = dict(zip([m.key for m in defined], paired_differences(of_a, of_b), strict=True))
+            found = {
+                metric.key: bounded(interval, len(kept), -1, 1) if metric.share else interval
+                for metric, interval in zip(defined, paired_differences(of_a, of_b), strict=True)
+            }
             pairs.append(Pair(a, b, found, len(kept), len(rows[a]) - len(kept)))
     return pairs
+
+
+def _asked(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """The questions of an arm; data sets that number theirs have the same ids for different ones."""
+    return [(row.fingerprints.data, row.question_id) for row in rows]
 
 
 def between(pairs: Iterable[Pair], a: str, b: str) -> Pair | None:

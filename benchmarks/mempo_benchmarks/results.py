@@ -148,7 +148,8 @@ class Row(Struct, frozen=True, kw_only=True):
         stop_detail: What exactly failed, where something did.
         failure: Of each objective; None where it was answered rightly.
         masked: Whether it failed by no fault of the agent.
-        unit: What tokens are: those of the model where calls tell of them, else the environment's tokenizer.
+        unit: What tokens are: those of the model where calls tell of them, else the environment's tokenizer;
+            both where only some calls tell.
         seconds: Wall time of its rounds: each round of several episodes at a time is shared by them equally.
         fingerprints: Those of the arm.
     """
@@ -234,12 +235,15 @@ def _calls(episode: Episode) -> tuple[Call, ...]:
 
 
 def _unit(arm: Arm, episode: Episode) -> str:
-    told = any(call.output_ids or call.output_tokens is not None for call in _calls(episode))
-    return (
-        f"tokens of {arm.model}"
-        if told and arm.model not in ("", SCRIPTED)
-        else str(episode.settings.get("tokenizer", "words"))
-    )
+    """What its tokens are; both units where only some of them were told, whose sum is neither."""
+    told = [bool(call.prompt_ids or call.prompt_tokens) for call in _calls(episode)]
+    told += [bool(call.output_ids or call.output_tokens) for call in _calls(episode) if call.output]
+    told += [False for played in episode.rounds if not played.calls]
+    counted = str(episode.settings.get("tokenizer", "words"))
+    if arm.model in ("", SCRIPTED) or not any(told):
+        return counted
+    own = f"tokens of {arm.model}"
+    return own if all(told) else f"{own} and {counted}"
 
 
 def _cached(episode: Episode) -> int | None:

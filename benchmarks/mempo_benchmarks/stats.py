@@ -97,6 +97,22 @@ def mean_intervals(
     ]
 
 
+def bounded(interval: Interval, n: int, least: float, most: float, level: float = LEVEL) -> Interval:
+    """The interval of a mean of n observations that lie in [least, most], also where all are equal.
+
+    Of those the bootstrap makes a point, however few there are. But of all that might have been observed at
+    least a share w = ((1 - level) / 2)^(1 / n) equals them, the exact bound where n of n do, and the rest may
+    lie anywhere: the mean m is in [w m + (1 - w) least, w m + (1 - w) most].
+
+    Source: Clopper and Pearson (1934), Biometrika 26(4), 404-413.
+    """
+    if interval.low is None or interval.low != interval.high:
+        return interval
+    w = ((1 - level) / 2) ** (1 / n)
+    low, high = (w * interval.value + (1 - w) * bound for bound in (least, most))
+    return Interval(interval.value, low, high)
+
+
 def mean_interval(
     values_N: ArrayLike, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:

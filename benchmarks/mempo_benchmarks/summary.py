@@ -11,11 +11,11 @@ import numpy as np
 from msgspec import Struct
 
 from mempo_benchmarks.costs import Price, Spent, check_prices, spending
-from mempo_benchmarks.metrics import METRICS, units
+from mempo_benchmarks.metrics import METRICS, Metric, units
 from mempo_benchmarks.pairs import Pair, between, memory_gains, paired
 from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, first_line, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
-from mempo_benchmarks.stats import Interval, mean_intervals, pareto_front, wilson
+from mempo_benchmarks.stats import Interval, bounded, mean_intervals, pareto_front, wilson
 from mempo_env.errors import ResultsError, lookup
 from mempo_env.types import Failure
 
@@ -161,7 +161,10 @@ def compare(
         ResultsError: if a run is missing, was changed by hand, or differs from the others; says in what.
         ConfigError: if there is no such baseline, or the prices are for none of the models.
     """
-    plans = {str(run): read_plan(run) for run in dict.fromkeys(runs)}
+    folders: dict[Path, Path] = {}
+    for folder in runs:
+        folders.setdefault(folder.resolve(), folder)  # named in two ways it is one run
+    plans = {str(folder): read_plan(folder) for folder in folders.values()}
     differing = _differing(plans)
     if differing and not allow_different:
         raise ResultsError(
@@ -282,8 +285,8 @@ def _several(rows: Sequence[Row]) -> Several | None:
     right_RN = np.array([[reason is None for reason in row.failure] for row in rows])
     counts = Counter(row.answered for row in rows)
     return Several(
-        em=em,
-        f1=f1,
+        em=bounded(em, len(rows), 0, n),
+        f1=bounded(f1, len(rows), 0, n),
         positions=tuple(wilson(int(right), len(rows)) for right in right_RN.sum(0)),
         answered=tuple(counts[k] / len(rows) for k in range(n + 1)),
     )
@@ -292,15 +295,17 @@ def _several(rows: Sequence[Row]) -> Several | None:
 def _intervals(rows: Sequence[Row]) -> dict[str, Interval | None]:
     """Means over the rows where they are defined: Wilson's interval for shares of yes and no, else BCa's."""
     found: dict[str, Interval | None] = {metric.key: None for metric in METRICS}
-    columns: dict[int, dict[str, list[float]]] = {}  # of equal length, so that they share the resamples
+    columns: dict[int, list[tuple[Metric, list[float]]]] = {}  # of equal length: they share the resamples
     for metric in METRICS:
         values = [value for row in rows if (value := metric.of(row)) is not None]
         if values and metric.share and set(values) <= {0.0, 1.0}:
             found[metric.key] = wilson(round(sum(values)), len(values))
         elif values:
-            columns.setdefault(len(values), {})[metric.key] = values
-    for several in columns.values():
-        found |= zip(several, mean_intervals(np.column_stack(list(several.values()))), strict=True)
+            columns.setdefault(len(values), []).append((metric, values))
+    for n, several in columns.items():
+        means = mean_intervals(np.column_stack([values for _, values in several]))
+        for (metric, _), mean in zip(several, means, strict=True):
+            found[metric.key] = bounded(mean, n, 0, 1) if metric.share else mean
     return found
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from mempo_env.errors import ConfigError, StateError
 from mempo_env.imported import imported
-from mempo_env.memory.base import called
+from mempo_env.memory.base import answered
 from mempo_env.memory.joining import join
 from mempo_env.memory.operations import Fault, refusal
 from mempo_env.memory.rendering import render_recall, render_status
@@ -109,8 +109,8 @@ class Bank:
         self.tokens = 0
         self._count, self._episode_id = count, episode_id
         self._space = Space(embedder(config.embed)) if space is None else space
-        self._novel = _named(config.novelty, "novelty")
-        summarise = _named(config.summarise, "summarise")
+        self._novel = _named(config.novelty, "novelty", (bool, np.bool_), "True or False")
+        summarise = _named(config.summarise, "summarise", str, "a text")
         self._join = partial(join, limit=config.merge_tokens, count=count, summarise=summarise)
         self._goes_first: list[tuple[tuple[int, ...], int]] = []  # heap; what has changed since is skipped
 
@@ -388,5 +388,8 @@ class Bank:
         self._space.expect(list(texts))
 
 
-def _named(name: str | None, what: str) -> Any:
-    return None if name is None else partial(called, f"memory bank: {what} {name!r}", imported(name, what))
+def _named(name: str | None, what: str, kind: Any, wanted: str) -> Any:
+    """The user's function of that name, which must return something of a kind; None if there is none."""
+    if name is None:
+        return None
+    return partial(answered, kind, wanted, f"memory bank: {what} {name!r}", imported(name, what))

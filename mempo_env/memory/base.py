@@ -31,13 +31,24 @@ def called(name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
         raise MemoryFault(f"{name} raised {told} ({frame.filename}:{frame.lineno})") from error
 
 
+def answered(
+    kind: type[Any] | tuple[type[Any], ...], wanted: str, name: str, function: Callable[..., Any], *args: Any
+) -> Any:
+    """What a function of the user's returns, of a kind; a MemoryFault that names it if it is of another."""
+    value = called(name, function, *args)
+    if not isinstance(value, kind):
+        raise MemoryFault(f"{name}: wanted {wanted}, got {type(value).__name__}")
+    return value
+
+
 class Memory(Protocol):
     """A memory of your own: `gym.make(..., memory=MyMemory)`, where the class has these methods.
 
     The environment makes one for each episode, `MyMemory()`, and for each write another one by
     `MyMemory(state=m.state())`: two episodes cannot share one, and what one does not tell in `state`, or does
     not take up in `__init__(self, state=None)`, is gone. So a class is tried with one write when the first
-    environment is made with it, and refused if what it tells then is not what one made from that tells.
+    environment is made with it, and refused if what it tells then is not what one made from that tells, or if
+    a new one knows of it.
     One that raises in a round ends that episode alone, with the stop reason "memory_error", which is not the
     policy's fault (`mask_episode`).
     """
@@ -199,7 +210,12 @@ def check_own(make: Any) -> Callable[..., Memory]:
         raise ConfigError(
             f"memory: wanted a class that is made by {name}() and by {name}(state=...): {error}"
         ) from None
-    told, kept = _restored(make)
+    told, kept, before, after = _restored(make)
+    if json.loads(before) != json.loads(after):
+        raise ConfigError(
+            f"memory: wanted a class whose {name}() is always new, but one told {before}, and another "
+            f"{after} after a write to the first: keep what is written in `self`, or else episodes share it"
+        )
     if json.loads(told) != json.loads(kept):
         raise ConfigError(
             f"memory: wanted a class whose {name}(state=...) takes up what state() told: that was {told} "
@@ -209,15 +225,17 @@ def check_own(make: Any) -> Callable[..., Memory]:
 
 
 @lru_cache(maxsize=64)
-def _restored(make: Callable[..., Memory]) -> tuple[str, str]:
-    """The state of a memory after a write, and that of one made from it, as JSON text.
+def _restored(make: Callable[..., Memory]) -> tuple[str, str, str, str]:
+    """The states, as JSON text, of a memory after a write, of one made from it, of new ones before and after.
 
     No state where the class fails on the way: that is told by the episode in which it happens.
     """
     try:
         memory = make()
+        before = _as_json(memory.state())
         memory.write("a note", 1)
         told = _as_json(memory.state())
-        return told, _as_json(make(state=json.loads(told)).state())
+        kept = _as_json(make(state=json.loads(told)).state())
+        return told, kept, before, _as_json(make().state())
     except Exception:
-        return "null", "null"
+        return "null", "null", "null", "null"

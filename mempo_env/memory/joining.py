@@ -6,7 +6,9 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
+from mempo_env.errors import MemoryFault
 from mempo_env.tokens import TokenCounter
+from mempo_env.types import storable
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
@@ -21,6 +23,9 @@ def join(
         limit: Tokens up to which they are joined as they are.
         count: Counts tokens.
         summarise: Makes it shorter, from (text, tokens allowed); None: `trim`.
+
+    Raises:
+        MemoryFault: if nothing is left of it.
     """
     joined = ""
     for text in texts:
@@ -28,7 +33,12 @@ def join(
             joined = f"{joined} {text}".lstrip()
     if count(joined) <= limit:
         return joined
-    return trim(joined, limit, count) if summarise is None else str(summarise(joined, limit))
+    if summarise is None:
+        return trim(joined, limit, count)
+    shorter = storable(summarise(joined, limit)).strip()
+    if not shorter:
+        raise MemoryFault("memory bank: summarise: wanted a text that says something, got an empty one")
+    return shorter
 
 
 def trim(text: str, limit: int, count: TokenCounter) -> str:

@@ -89,7 +89,10 @@ def embedder(name: str) -> Embed:
 
 def unit_rows(vectors: Any, n: int) -> Vectors:
     """Rows scaled to length 1; a MemoryFault if an embedder did not return n finite ones that are not 0."""
-    rows = np.asarray(vectors, np.float32)
+    try:
+        rows = np.asarray(vectors, np.float32)
+    except (TypeError, ValueError) as error:
+        raise MemoryFault(f"embedder: wanted an array ({n}, D) of numbers for {n} texts: {error}") from None
     if rows.ndim != 2 or len(rows) != n:
         raise MemoryFault(f"embedder: wanted an array ({n}, D) for {n} texts, got shape {rows.shape}")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -133,9 +136,7 @@ class Space:
         """Compare texts that will be asked for or added soon in one product: the same results, sooner."""
         distinct = list(dict.fromkeys(texts))
         self._coming = {text: i for i, text in enumerate(distinct)}
-        self._coming_vectors = (
-            unit_rows(self.embed(distinct), len(distinct)) if distinct else self._vectors[:0]
-        )
+        self._coming_vectors = self._embedded(distinct) if distinct else self._vectors[:0]
         self._compared = self._vectors[:0]
         if distinct and len(self._vectors) and self._graph is None:
             self._compared = self._coming_vectors @ self._vectors.T
@@ -143,9 +144,18 @@ class Space:
     def vector(self, text: str) -> Vectors:
         """The vector (D,) of a text, of length 1."""
         row = self._coming.get(text)
-        rows = unit_rows(self.embed([text]), 1) if row is None else self._coming_vectors[row : row + 1]
+        rows = self._embedded([text]) if row is None else self._coming_vectors[row : row + 1]
         vector: Vectors = rows[0]
         return vector
+
+    def _embedded(self, texts: Sequence[str]) -> Vectors:
+        """The vectors (N, D) of some texts; a MemoryFault if D is not that of those that are there."""
+        rows, wanted = unit_rows(self.embed(texts), len(texts)), self._vectors.shape[1]
+        if wanted and rows.shape[1] != wanted:
+            raise MemoryFault(
+                f"embedder: wanted {wanted} numbers for a text, as for those before, got {rows.shape[1]}"
+            )
+        return rows
 
     def add(self, id: int, vector: Vectors) -> None:
         """Put the `vector` of a text in under a number that is not in use."""

@@ -26,6 +26,7 @@ from mempo_env.types.episodes import (
     Tokens,
 )
 from mempo_env.types.rounds import (
+    MOST_TOKENS,
     OWN_KINDS,
     Action,
     Answer,
@@ -50,6 +51,7 @@ from mempo_env.types.rounds import (
 )
 
 __all__ = [
+    "MOST_TOKENS",
     "NO_FAULT",
     "OWN_KINDS",
     "Action",

@@ -128,6 +128,10 @@ def _sampled(
     return ids, logs
 
 
+MOST_TOKENS = 2**31 - 1
+"""Of a call; more are no tokens, and sums of them leave what a file holds."""
+
+
 class Call(Struct, frozen=True, kw_only=True, gc=False):
     """One call of a model within a round, as it was made.
 
@@ -166,8 +170,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         for name, value in plain.items():
             force_setattr(self, name, value)
         for n in (self.prompt_tokens, self.output_tokens, self.cached_tokens):
-            if n is not None and (type(n) is not int or n < 0):
-                raise ValueError(f"wanted a number of tokens, 0 or more, got {n!r}")
+            if n is not None and (type(n) is not int or not 0 <= n <= MOST_TOKENS):
+                raise ValueError(f"wanted a number of tokens, 0 to {MOST_TOKENS:,}, got {n!r}")
 
 
 class Completion(str):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from mempo_env.files import BAD_JSON, atomic_file
+from mempo_env.files import BAD_JSON, atomic_named
 
 _REST, _SUM = "state", "sum"
 """The header's keys: all that is no tensor, and the sum of its bytes."""
@@ -30,11 +31,8 @@ def write(file: Path, state: Mapping[str, Any]) -> None:
     tensors: dict[str, torch.Tensor] = {}
     rest = msgspec.json.encode(_packed(state, tensors, {}))
     header = {_REST: rest.decode(), _SUM: str(zlib.crc32(rest))}
-    with atomic_file(file) as out:
-        try:
-            save_file(tensors, out.name, header)
-        except SafetensorError as error:
-            raise _as_os_error(error) from None
+    with atomic_named(file) as draft, os_errors():
+        save_file(tensors, draft, header)
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -95,7 +93,15 @@ def _sum(tensor: torch.Tensor) -> int:
     return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _as_os_error(error: SafetensorError) -> OSError:
-    """What the operating system said, which safetensors tells in words alone."""
-    number = re.search(r"os error (\d+)", str(error))
-    return OSError(int(number[1]), str(error)) if number else OSError(str(error))
+@contextmanager
+def os_errors() -> Iterator[None]:
+    """What the operating system says of a file that can't be written, which safetensors tells in words alone.
+
+    Raises:
+        OSError: in place of a SafetensorError.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(*([int(number[1])] if number else []), str(error)) from None

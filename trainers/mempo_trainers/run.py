@@ -33,6 +33,10 @@ Watch: TypeAlias = Callable[[int], Mapping[str, float]]
 """Further metrics of a step that is done; for a policy that is evaluated now and then."""
 
 
+WATCHED = "dev_seconds"
+"""The metric that tells how long the watch took: seconds of the step in which nothing was learned from."""
+
+
 def no_watch(step: int) -> Mapping[str, float]:
     """Tells nothing more."""
     return {}
@@ -156,7 +160,8 @@ class Run:
         self._append(msgspec.json.encode(row) + b"\n")
         shown = {name: metrics[name] for name in TOLD if name in metrics}
         if tokens := metrics.get("completion_tokens"):
-            shown["tokens/s"] = float(tokens) / max(float(row["seconds"]), 1e-9)
+            learning = float(row["seconds"]) - float(metrics.get(WATCHED, 0.0))
+            shown["tokens/s"] = float(tokens) / max(learning, 1e-9)
         self._told = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
         self._skipped = self._skipped + 1 if row.get("skipped_updates") else 0
         if self._skipped >= MOST_SKIPPED:

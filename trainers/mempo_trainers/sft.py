@@ -147,7 +147,8 @@ def _learn(policy: TextPolicy, batch: Examples) -> dict[str, float]:
         part = batch.take(rows)
         logprobs_BK, _ = policy.logprobs(part.contexts, part.responses)
         mean = -logprobs_BK.sum() / tokens
-        mean.backward()  # type: ignore[no-untyped-call]
+        one = mean.detach() * 0 + 1  # nan where the loss is not finite: so are then the gradients
+        mean.backward(one)  # type: ignore[no-untyped-call]
         loss += float(mean.detach())
     norm = policy.update()
     skipped = float(not math.isfinite(norm))

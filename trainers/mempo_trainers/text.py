@@ -201,16 +201,10 @@ def rollouts(
         RolloutError: if every episode failed by no fault of the agent.
     """
     timed, start = _Timed(agent), time.perf_counter()
-    played, failed = play(timed, question_ids, env_kwargs, seed), 0
-    while rows := [i for i, episode in enumerate(played) if episode.mask_episode][:spare]:
-        failed, spare, seed = failed + len(rows), spare - len(rows), seed + len(played)
-        again = play(timed, [question_ids[i] for i in rows], env_kwargs, seed)
-        for i, episode in zip(rows, again, strict=True):
-            played[i] = episode
-    masked = sum(episode.mask_episode for episode in played)
-    if masked == len(played):
+    played, failed = persistently(timed, question_ids, env_kwargs, seed, spare)
+    if all(episode.mask_episode for episode in played):
         raise RolloutError(
-            f"wanted rollouts, got {masked} that all failed by no fault of the policy, the first one by "
+            f"wanted rollouts, got {len(played)} that all failed by no fault of the policy, the first one by "
             f"{played[0].stop_reason}: {played[0].stop_detail}; mend that, and let the run go on"
         )
     waited = time.perf_counter() - start - sum(timed.seconds)
@@ -218,9 +212,26 @@ def rollouts(
     times = {
         "environment_seconds": waited / len(timed.seconds),
         "agent_seconds": sum(timed.seconds) / len(timed.seconds),
-        "failed": (failed + masked) / len(played),
+        "failed": failed / len(played),
     }
     return msgspec.structs.replace(found, extra={**found.extra, **times})
+
+
+def persistently(
+    agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any], seed: int, spare: int
+) -> tuple[list[Episode], int]:
+    """As `play`, but up to `spare` episodes that failed by no fault of the agent are played again.
+
+    Returns:
+        The episodes, and how many failed, those played again among them.
+    """
+    played, failed = play(agent, question_ids, env_kwargs, seed), 0
+    while rows := [i for i, episode in enumerate(played) if episode.mask_episode][:spare]:
+        failed, spare, seed = failed + len(rows), spare - len(rows), seed + len(played)
+        again = play(agent, [question_ids[i] for i in rows], env_kwargs, seed)
+        for i, episode in zip(rows, again, strict=True):
+            played[i] = episode
+    return played, failed + sum(episode.mask_episode for episode in played)
 
 
 def play(

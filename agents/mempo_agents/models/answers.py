@@ -11,7 +11,7 @@ import msgspec
 from mempo_agents.models.base import ModelError, ModelOverflow
 from mempo_env.files import BAD_JSON
 from mempo_env.retrieval.link import retry_after
-from mempo_env.types import storable
+from mempo_env.types import MOST_TOKENS, storable
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def _number(digits: str) -> int | float:
     return int(digits) if len(digits) < 20 else float(digits)
 
 
-def count(value: Any, most: int = 2**31 - 1) -> int | None:
+def count(value: Any, most: int = MOST_TOKENS) -> int | None:
     """A number of tokens that a server tells; None where it is none, or an absurd one."""
     return value if type(value) is int and 0 <= value <= most else None
 

@@ -1,8 +1,9 @@
 """From messages to token ids and back, by a model's own tokenizer and chat template.
 
-Three things that templates and tokenizers do are undone, since none of them is in the agent's prompt:
+Four things that templates and tokenizers do are undone, since none of them is in the agent's prompt:
 
 - a template that inserts a system message of its own where the chat has none is given an empty one;
+- a template that tells the date (Llama 3.2) tells the same on every day, or no run could go on tomorrow;
 - special tokens written out in a message (a passage that says "<|im_end|>") are text, not tokens;
 - no token of padding is ever looked at: lengths are counted, as pad and end may be the same id.
 """
@@ -10,6 +11,7 @@ Three things that templates and tokenizers do are undone, since none of them is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +20,9 @@ from mempo_agents.models.base import ModelError, Prompt
 from mempo_env.errors import ConfigError, MissingExtra
 from mempo_env.files import digest
 from mempo_env.types import storable
+
+TODAY = date(2024, 7, 26)
+"""What templates are told that day it is; what Llama 3.1's says where it is told nothing."""
 
 Tokenizer: TypeAlias = Any
 """A tokenizer of transformers, which has no types of its own."""
@@ -105,7 +110,12 @@ def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
     from jinja2.exceptions import TemplateError
 
     def render(chat: list[dict[str, str]]) -> str:
-        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        template = _undated(tokenizer.get_chat_template())
+        return str(
+            tokenizer.apply_chat_template(
+                chat, chat_template=template, tokenize=False, add_generation_prompt=True
+            )
+        )
 
     if chat[0]["role"] == "system":
         return render(chat)
@@ -113,6 +123,15 @@ def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
         return render([{"role": "system", "content": ""}, *chat])
     except TemplateError:
         return render(chat)
+
+
+def _undated(template: str) -> str:
+    """The template with a clock that stands still, in place of the one that transformers lets it ask."""
+    if "strftime_now" not in template:
+        return template
+    fields = ("-d", *"aAbBdeHIjmMpSyY")
+    told = "".join(f"|replace('%{one}', '{TODAY.strftime(f'%{one}')}')" for one in fields)
+    return f"{{% macro strftime_now(form) %}}{{{{ form{told} }}}}{{% endmacro %}}{template}"
 
 
 def inert(tokenizer: Tokenizer, text: str) -> str:

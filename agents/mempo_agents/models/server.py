@@ -7,7 +7,8 @@ import random
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from functools import cache
+from contextlib import suppress
+from functools import cache, lru_cache
 from html import escape
 from ipaddress import ip_address
 from typing import Annotated, Generic, TypeAlias, TypeVar
@@ -32,7 +33,10 @@ MAX_BODY = 64 * 2**20
 KEY = "MEMPO_API_KEY"
 """The environment variable that a key is read from; one of our own, so that no other key is sent anywhere."""
 
-_SECRET = 8  # characters
+HEALTH = "/health"
+"""Below a server's address: answers with status 200 while it is well."""
+
+_SECRET, _STAND_IN = 8, 4  # characters of a key from which on it is looked for in all texts, in messages
 _CHANCE = random.Random()  # its own, as the global one is the user's
 
 
@@ -46,7 +50,8 @@ class Server(Settings, frozen=True, kw_only=True):
     Attributes:
         url: Its address, up to the version: http://127.0.0.1:8000/v1.
         key_env: The environment variable that holds its key; unset: none is sent. The key itself is never
-            kept, and masked in whatever comes back if it has at least 8 characters.
+            kept, and masked in whatever comes back; one of 4 to 7 characters, which may be a word of an
+            answer, only in what is told of failures.
         concurrency: Calls under way at a time.
         connect: Seconds for a connection.
         read: Seconds for the next bytes of an answer; a server that does not stream sends none before the
@@ -84,14 +89,19 @@ class _Batch(Struct, Generic[T]):
     server: Server
     client: httpx.AsyncClient
     url: str
-    key: re.Pattern[bytes] | None
+    key: str
     read: Callable[[bytes], T]
     answered: bool = False
     down: Fault | None = None
 
 
 def ask(
-    server: Server, path: str, bodies: Sequence[bytes], read: Callable[[bytes], T]
+    server: Server,
+    path: str,
+    bodies: Sequence[bytes],
+    read: Callable[[bytes], T],
+    patience: float | None = None,
+    busy: bool = False,
 ) -> list[T | ModelError]:
     """Post each body and read the answers, in order; a call that failed is its error.
 
@@ -102,15 +112,23 @@ def ask(
         path: Below its address, "/completions".
         bodies: JSON, one a call.
         read: From the body of an answer of status 200 to what is wanted; raises a Fault.
+        patience: Seconds after which all calls end if the server has not said that it is well, which it is
+            asked all the time; None: it is not asked.
+        busy: Whether it may say that it is not well, as long as it says something: it loads weights.
     """
     if not bodies:
         return []
     with start_blocking_portal() as portal:
-        return portal.call(_ask, server, path, bodies, read)
+        return portal.call(_ask, server, path, bodies, read, patience, busy)
 
 
 async def _ask(
-    server: Server, path: str, bodies: Sequence[bytes], read: Callable[[bytes], T]
+    server: Server,
+    path: str,
+    bodies: Sequence[bytes],
+    read: Callable[[bytes], T],
+    patience: float | None,
+    busy: bool,
 ) -> list[T | ModelError]:
     found: dict[int, T | ModelError] = {}
     key, slots = _key(server.key_env), anyio.Semaphore(server.concurrency)
@@ -121,11 +139,31 @@ async def _ask(
             found[i] = answer
 
     async with _client(server) as client:
-        batch = _Batch(server, client, server.url.rstrip("/") + path, _spellings(key), read)
-        async with anyio.create_task_group() as group:
-            for i in range(len(bodies)):
-                group.start_soon(call, i)
-    return [found[i] for i in range(len(bodies))]
+        batch = _Batch(server, client, server.url.rstrip("/") + path, key, read)
+        async with anyio.create_task_group() as watching:
+            async with anyio.create_task_group() as group:
+                if patience is not None:
+                    watching.start_soon(_watch, batch, patience, busy, group.cancel_scope)
+                for i in range(len(bodies)):
+                    group.start_soon(call, i)
+            watching.cancel_scope.cancel()
+    ended = batch.down or Fault("calls that ended before their answers")
+    return [found[i] if i in found else _error(server, ended, 1) for i in range(len(bodies))]
+
+
+async def _watch(batch: _Batch[T], patience: float, busy: bool, calls: anyio.CancelScope) -> None:
+    """End all calls once the server has not said for so many seconds that it is well."""
+    place, heard = batch.server.url.rstrip("/") + HEALTH, anyio.current_time()
+    async with _client(batch.server) as client:  # whose connections no call takes
+        while (left := heard + patience - anyio.current_time()) > 0:
+            with anyio.move_on_after(left), suppress(httpx.HTTPError):
+                async with client.stream("GET", place) as answer:
+                    if busy or answer.status_code == 200:
+                        heard = anyio.current_time()
+            await anyio.sleep(min(1.0, patience / 4))
+    told = f"it has not said for {patience:g} s that it is well"
+    batch.down = Fault(told, for_all=True)
+    calls.cancel()
 
 
 async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
@@ -157,14 +195,14 @@ async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
 async def _try(batch: _Batch[T], body: bytes) -> T:
     """What is read in an answer, in which the key stands nowhere any more."""
     status, asked, answer = await _post(batch.client, batch.url, body)
-    if batch.key:
-        answer = batch.key.sub(b"[key]", answer)
+    answer = _masked(answer, batch.key, _SECRET)
     try:
         if status != 200:
             raise refusal(status, answer, asked)
         return batch.read(answer)
     except Fault as fault:
-        fault.args = (shown(str(fault)),)
+        told = _masked(str(fault).encode("utf-8", "replace"), batch.key, _STAND_IN)
+        fault.args = (shown(told.decode()),)
         raise
 
 
@@ -223,6 +261,7 @@ def _error(server: Server, fault: Fault, number: int) -> ModelError:
 
 
 def _client(server: Server) -> httpx.AsyncClient:
+    """A client with a connection for each call."""
     key = _key(server.key_env)
     try:
         return httpx.AsyncClient(
@@ -232,7 +271,8 @@ def _client(server: Server) -> httpx.AsyncClient:
                 **({"Authorization": f"Bearer {key}"} if key else {}),
             },
             limits=httpx.Limits(
-                max_connections=server.concurrency, max_keepalive_connections=server.concurrency
+                max_connections=server.concurrency,
+                max_keepalive_connections=0,  # what a server sends too much is no answer to another prompt
             ),
             timeout=httpx.Timeout(server.read, connect=server.connect, pool=None),
             verify=_tls(),
@@ -290,13 +330,14 @@ def _key(variable: str) -> str:
     return key
 
 
-def _spellings(key: str) -> re.Pattern[bytes] | None:
-    """The key however an answer spells it: plain, or by escapes of JSON, HTML or addresses.
+def _masked(text: bytes, key: str, least: int) -> bytes:
+    """The text without the key, however it spells that; one of fewer characters than `least` stays."""
+    return text if len(key) < least else _spellings(key).sub(b"[key]", text)
 
-    None if there is no key, or one so short that it is no secret ("EMPTY") but may be a word of an answer.
-    """
-    if len(key) < _SECRET:
-        return None
+
+@lru_cache(maxsize=1)
+def _spellings(key: str) -> re.Pattern[bytes]:
+    """The key as an answer may spell it: plain, or by escapes of JSON, HTML or addresses."""
     one = rb"(?:(?i:\\{1,8}u00%02x|%%%02x|&#0*%d;|&#x0*%02x;)|%b|\\{0,8}%b)"
     parts = (one % (*[ord(c)] * 4, re.escape(escape(c).encode()), re.escape(c.encode())) for c in key)
     return re.compile(b"".join(parts))

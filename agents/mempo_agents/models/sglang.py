@@ -23,8 +23,8 @@ from mempo_agents.models.base import (
     seed_of,
 )
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
-from mempo_agents.models.server import Server, ask, local
-from mempo_agents.models.weights import check_same, shapes
+from mempo_agents.models.server import HEALTH, Seconds, Server, ask, local
+from mempo_agents.models.weights import check_same, sampled, shapes
 from mempo_env.errors import ConfigError
 from mempo_env.files import digest, file_digest
 from mempo_env.types import Call, FinishReason, storable
@@ -42,10 +42,13 @@ class SGLang(Server, frozen=True, kw_only=True):
     Attributes:
         model: The name or folder of the model that is served, for its tokenizer and chat template.
         sampling: How it samples.
+        patience: Seconds after which calls end if the server has not said meanwhile that it is healthy (while
+            it takes weights: if it has said nothing at all); None: nobody looks, and each has its `total`.
     """
 
     model: str
     sampling: Sampling = Sampling()
+    patience: Seconds | None = None
 
     def __post_init__(self) -> None:
         """Check the settings and load the tokenizer."""
@@ -61,10 +64,11 @@ class SGLang(Server, frozen=True, kw_only=True):
     def fingerprint(self) -> str:
         """Of what decides an answer, as far as it is known here: model, tokenizer, sampling.
 
-        Of a folder: its config, and the names and shapes of its tensors. What is in them is the server's.
+        Of a folder: its config, and names, types, shapes and some bytes of its tensors (`weights.sampled`).
+        What the server has in them is its own.
         """
         known = (tokenizer_digest(load_tokenizer(self.model)), *_network_digests(Path(self.model)))
-        return f"sglang-2-{self.name}-{digest(*known, msgspec.json.encode(self.sampling))}"
+        return f"sglang-3-{self.name}-{digest(*known, msgspec.json.encode(self.sampling))}"
 
     def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
         """Answer each prompt, in order; a call that failed after its bounded tries is its error.
@@ -79,7 +83,8 @@ class SGLang(Server, frozen=True, kw_only=True):
             except ModelError as error:
                 found[i] = error
         bodies = [_body(ids, prompts[i], self.sampling) for i, ids in asked.items()]
-        for i, answer in zip(asked, ask(self, "/generate", bodies, read_generated), strict=True):
+        answers = ask(self, "/generate", bodies, read_generated, self.patience)
+        for i, answer in zip(asked, answers, strict=True):
             found[i] = answer if isinstance(answer, ModelError) else self._call(prompts[i], asked[i], answer)
         return [found[i] for i in range(len(prompts))]
 
@@ -108,7 +113,7 @@ class SGLang(Server, frozen=True, kw_only=True):
         found: list[tuple[float, ...] | ModelError]
         found = [() if first else ModelError(NOTHING_BEFORE) for first, _ in asked]
         left = [i for i, (first, then) in enumerate(asked) if first and then]
-        answers = ask(self, "/generate", [_scoring(*asked[i]) for i in left], read_scored)
+        answers = ask(self, "/generate", [_scoring(*asked[i]) for i in left], read_scored, self.patience)
         for i, answer in zip(left, answers, strict=True):
             found[i] = answer if isinstance(answer, ModelError) else _logprobs(asked[i][1], answer)
         return found
@@ -128,7 +133,7 @@ class SGLang(Server, frozen=True, kw_only=True):
             wanted = shapes(here)
             check_same(folder, given, wanted, spared=wanted)
         body = msgspec.json.encode({"model_path": str(folder.resolve()), "flush_cache": True})
-        (answer,) = ask(self, "/update_weights_from_disk", [body], read_updated)
+        (answer,) = ask(self, "/update_weights_from_disk", [body], read_updated, self.patience, busy=True)
         if isinstance(answer, ModelError):
             raise answer
 
@@ -156,7 +161,7 @@ def wait_until_ready(server: SGLang, seconds: float = 300.0) -> None:
     Raises:
         ModelTimeout: if it does not within so many seconds.
     """
-    place = f"{server.url.rstrip('/')}/health"
+    place = server.url.rstrip("/") + HEALTH
     until, told = time.monotonic() + seconds, "nothing listens there"
     while time.monotonic() < until:
         try:
@@ -371,8 +376,8 @@ def _vocabulary(model: str) -> int:
 
 
 def _network_digests(folder: Path) -> tuple[str, ...]:
-    """Of a network's config and of the shapes of its weights, where they lie in a folder."""
+    """Of a network's config and a sample of its weights, where they lie in a folder."""
     config = folder / "config.json"
     known = file_digest(config) if config.is_file() else ""
-    weights = shapes(folder) if any(folder.glob("*.safetensors")) else {}
+    weights = sampled(folder) if any(folder.glob("*.safetensors")) else {}
     return known, str(sorted(weights.items()))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from mempo_env.errors import ConfigError
+from mempo_env.files import digest
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """Name: shape of a tensor."""
+
+_STRETCHES, _STRETCH = 4, 256  # bytes
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -37,6 +41,33 @@ def shapes(folder: Path) -> dict[str, tuple[int, ...]]:
             raise ConfigError(
                 f"{file}: wanted whole safetensors, got something else ({error}): save the model again"
             ) from None
+    return found
+
+
+def sampled(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Of each tensor in a folder's safetensors: type, shape, and a digest of four stretches of its bytes.
+
+    Training changes each tensor that it changes all over, so the stretches tell two such networks apart
+    without reading gigabytes; they do not tell whether all else is equal. How the tensors are spread over
+    files has no part in it.
+
+    Raises:
+        ConfigError: as `shapes`.
+    """
+    shapes(folder)  # the files are whole
+    found: dict[str, tuple[str, ...]] = {}
+    for file in weight_files(folder):
+        with file.open("rb") as data:
+            size = int.from_bytes(data.read(8), "little")
+            header = json.loads(data.read(size))
+            header.pop("__metadata__", None)
+            for name, told in header.items():
+                start, end = told["data_offsets"]
+                parts = []
+                for i in range(_STRETCHES):
+                    data.seek(8 + size + start + max(0, end - start - _STRETCH) * i // (_STRETCHES - 1))
+                    parts.append(data.read(min(_STRETCH, end - start)))
+                found[name] = (told["dtype"], str(told["shape"]), digest(*parts))
     return found
 
 

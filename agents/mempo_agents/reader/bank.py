@@ -23,7 +23,7 @@ _NEAREST = 3  # entries that one read returns, for questions may be much alike
 
 
 def play(view: View, semicolons: bool = False) -> str:
-    """A round with operations on the bank: its search, or the answers, with semicolons between if so asked."""
+    """A round with operations on the bank: its search, or the answers (with semicolons if so asked)."""
     entries = (*view.facts, *(text for _, text in view.entries))
     known = tuple(dict.fromkeys(note for text in entries for note in read_entry(text)))
     hand = _in_hand(view)

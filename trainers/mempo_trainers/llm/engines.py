@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from mempo_agents.models.base import Engine, ModelError, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.huggingface import HuggingFace
+from mempo_agents.models.sglang import SGLang, wait_until_ready
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, RolloutError
 from mempo_env.files import digest
@@ -27,6 +28,10 @@ from mempo_trainers.text import Players, TextPolicy, players
 
 WEIGHTS = "weights"
 """The folder in that of a run from which a server takes the policy's weights."""
+
+
+LONGEST = 600.0
+"""Seconds for a call to a server that says that it is well: it may be writing, or reading weights."""
 
 
 class Saved(TextPolicy, Protocol):
@@ -45,12 +50,14 @@ class Opened:
         policy: Who learns.
         players: Makes the agent that plays as the policy is then.
         began: A digest of what the policy began with.
+        spare: Episodes of a step, or of an evaluation, that may be played again where they failed.
         check: Called where an episode failed; a ModelError if the server that generates is gone.
     """
 
     policy: Saved
     players: Players
     began: str
+    spare: int = 0
     check: Callable[[], None] = lambda: None
 
 
@@ -75,7 +82,8 @@ def opened(
         learning: Further ones: max_grad_norm, seed.
 
     Raises:
-        ConfigError: if there is no such model, or the server's address is none.
+        ConfigError: if there is no such model, its window has no room for a prompt before `max_new` tokens,
+            or the server's address is none.
         ModelTimeout: if no server is healthy there in time.
         ModelError: from the players, if the server does not take the weights.
     """
@@ -86,7 +94,7 @@ def opened(
             raise ConfigError(f"sampler.url: wanted none for {folder}, which is asked in this process")
         tiny = TinyLM.load(folder, learning_rate=learning_rate, max_new=settings.max_new, **learning)
         files = [path.read_bytes() for path in sorted(folder.iterdir())]
-        return Opened(tiny, players(tiny), digest(*files))
+        return Opened(tiny, players(tiny), digest(*files), sampler.spare)
     scorer = "naive" if sampler.scorer == "server" else sampler.scorer
     policy = open_policy(
         settings,
@@ -94,15 +102,22 @@ def opened(
         learning_rate=learning_rate,
         **learning,
     )
+    window = policy.loaded.window
+    if window is not None and policy.max_new >= window:
+        raise ConfigError(
+            f"max_new: wanted less than the {window:,} tokens of the model's window, which prompts share, "
+            f"got {policy.max_new:,}"
+        )
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=policy.max_new)
     if not sampler.url:
         model = HuggingFace(loaded=policy.loaded, batch=sampler.batch, sampling=sampling)
         inside = InProcess(model, policy)
-        return Opened(policy, lambda _: make_agent(agent, model=inside), str(policy.began))
+        return Opened(policy, lambda _: make_agent(agent, model=inside), str(policy.began), sampler.spare)
     served = _served(sampler, sampling, policy, out / WEIGHTS)
     if sampler.scorer == "server":
         policy.scorer = open_scorer("server", model=served)
-    return Opened(policy, lambda _: make_agent(agent, model=served()), str(policy.began), served.check)
+    began, spare = str(policy.began), sampler.spare
+    return Opened(policy, lambda _: make_agent(agent, model=served()), began, spare, served.check)
 
 
 def checked(draw: Draw, check: Callable[[], None]) -> Draw:
@@ -172,6 +187,15 @@ class InProcess:
         self.model.update_weights(folder)
 
 
+class Blameless(SGLang, frozen=True, kw_only=True):
+    """A server whose lateness is no fault of the policy: an episode that it ends is masked, not punished."""
+
+    def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
+        """As `SGLang.generate`, but a ModelTimeout is a plain ModelError."""
+        answers = SGLang.generate(self, prompts)
+        return [ModelError(str(one)) if isinstance(one, ModelTimeout) else one for one in answers]
+
+
 @dataclass
 class Served:
     """A server that gets the policy's weights whenever they have changed.
@@ -220,9 +244,15 @@ class Served:
 
 def _served(sampler: Sampler, sampling: Sampling, policy: HuggingFacePolicy, folder: Path) -> Served:
     """A server that is healthy."""
-    from mempo_agents.models.sglang import SGLang, wait_until_ready
-
-    server = SGLang(model=policy.settings.model, url=sampler.url, sampling=sampling)
+    server = Blameless(
+        model=policy.settings.model,
+        url=sampler.url,
+        sampling=sampling,
+        patience=sampler.wait,
+        concurrency=sampler.batch,
+        read=LONGEST,
+        total=LONGEST,
+    )
 
     def wait() -> None:
         print(f"{sampler.url}: waiting until it is healthy, at most {sampler.wait:g} s", file=sys.stderr)  # noqa: T201

@@ -83,8 +83,9 @@ class Sampler(Settings, frozen=True):
 
     Attributes:
         url: Address of an SGLang server that serves the policy's model from the same disk; "": in process.
-        batch: Episodes that are generated at a time, in process.
-        wait: Seconds within which the server must be healthy: at the start, and where a call to it failed.
+        batch: Episodes that are generated at a time.
+        wait: Seconds within which the server must be healthy: at the start, while calls are under way, and
+            where one failed.
         spare: Episodes a step that may be played again where one failed by no fault of the policy.
         scorer: See `mempo_trainers.scoring.table.SCORERS`; "server" needs one.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 
 from mempo_agents.models.base import Message, ModelError, Prompt
+from mempo_agents.rounds import ModelAgent
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, DataError
 from mempo_env.files import atomic_file, digest, read_jsonl
@@ -24,7 +26,7 @@ from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, conclude, read_rows
 from mempo_trainers.sft import Examples, sft, shown, tokenised
-from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, play
+from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, persistently
 from mempo_trainers.tokens import Ragged, plain_responses
 
 SHOWN = 8
@@ -53,6 +55,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
         TrainingError: if losses or gradients are not finite any more.
     """
     task, config = setup.task, setup.config
+    _check_agent(task.agent)
     asked = {split: task.asked(split) for split in _SPLITS}
     check_enough(numbered(asked["train"]), config.questions)
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
@@ -76,6 +79,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
 def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str] = ()) -> dict[str, float]:
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
+    _check_agent(task.agent)
     asked = {split: task.asked(split) for split in _SPLITS}
     made = opened(setup.policy, Sampler(), task.agent, out, learning_rate=setup.sft.learning_rate)
     examples = examples_of(setup, asked["train"], made.policy)
@@ -96,13 +100,21 @@ def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str]
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
+def _check_agent(name: str) -> None:
+    """ConfigError for an agent that is not known, or of ours and asks no model."""
+    made = make_agent(name)
+    if ":" not in name and not isinstance(made, ModelAgent):
+        raise ConfigError(f"agent: wanted one that asks a model, which learns, got {name!r}")
+
+
 def evaluate(
     made: Opened, question_ids: Sequence[str], task: Task, split: Split, out: Path
 ) -> dict[str, float]:
     """What a policy does on questions, as it samples: means over episodes that are not masked.
 
     `em` and `f1` are of objectives, `success` is all of them right, `well_formed` the share of rounds that
-    can be read.
+    can be read. `failed` counts, for each question, the episodes that failed by no fault of the policy: they
+    are played again, as in training, and `episodes` tells how many are left.
 
     Args:
         made: Who plays.
@@ -115,16 +127,16 @@ def evaluate(
         ModelError: if the server that generates is gone, or every episode failed.
     """
     player = made.players(np.random.default_rng(0))
-    played = play(player, question_ids, task.env_kwargs(split), seed=0)
+    played, failed = persistently(player, question_ids, task.env_kwargs(split), 0, made.spare)
     live = [episode for episode in played if not episode.mask_episode]
-    if len(live) < len(played):
+    if failed:
         made.check()
     if not live:
         told = f"{played[0].stop_reason}: {played[0].stop_detail}"
         raise ModelError(f"wanted episodes of {split!r}, got {len(played)} that all failed, by {told}")
     with atomic_file(out) as file:
         file.writelines(msgspec.json.encode(episode) + b"\n" for episode in played[:SHOWN])
-    return _means(live)
+    return {**_means(live), "failed": failed / len(played)}
 
 
 def _means(played: Sequence[Episode]) -> dict[str, float]:
@@ -163,13 +175,15 @@ class Watcher:
         """The measures of a step, "dev_em" and so on; none where it is not evaluated."""
         if not self.every or step % self.every:
             return {}
-        samples = self.out / f"{SAMPLES}-{step:06d}.jsonl"
+        start, samples = time.perf_counter(), self.out / f"{SAMPLES}-{step:06d}.jsonl"
         found = evaluate(self.opened, self.asked, self.task, "dev", samples)
         if found["em"] > max(self._before(step), default=-1.0):
-            for older in self.out.glob(f"{BEST}-*"):
+            best = self.out / f"{BEST}-{step:06d}"
+            save_anew(self.opened.policy, best)
+            for older in set(self.out.glob(f"{BEST}-*")) - {best}:  # there until this one is
                 shutil.rmtree(older)
-            save_anew(self.opened.policy, self.out / f"{BEST}-{step:06d}")
-        return {f"dev_{name}": value for name, value in found.items()}
+        seconds = round(time.perf_counter() - start, 4)
+        return {f"dev_{name}": value for name, value in {**found, "seconds": seconds}.items()}
 
     def _before(self, step: int) -> list[float]:
         """What earlier evaluations found."""
@@ -200,12 +214,16 @@ def examples_of(setup: SftSetup, asked: Sequence[str], policy: TextPolicy) -> Ex
     """What is imitated: an expert's rounds on the questions asked, or the last messages of a file's chats.
 
     Raises:
-        ConfigError: if the expert plays in another way than the policy will, or writes nothing short enough.
-        DataError: for a line that is no chat, by its number.
+        ConfigError: if the expert plays in another way than the policy will, or writes nothing short enough,
+            or reads more than the policy can.
+        DataError: for a line that is no chat, or one that can't be learned, by its number.
     """
     if not setup.examples:
         expert = make_agent(setup.expert)
-        return tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
+        found = tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
+        if isinstance(policy, HuggingFacePolicy):
+            policy.reader.check(found.contexts, found.responses)
+        return found
     if not isinstance(policy, HuggingFacePolicy):
         raise ConfigError(
             f"examples: wanted a model of transformers, which knows chats, got {setup.policy.model}"
@@ -222,8 +240,14 @@ def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
                 f"{file}:{number}: wanted messages of which the last is the assistant's, got roles "
                 f"{[message.role for message in chat.messages]}"
             )
-        contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
-        texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
+        try:
+            contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
+            texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
+            policy.reader.check(Ragged((contexts[-1],)), plain_responses(texts[-1:]))
+        except (ConfigError, ModelError) as error:
+            raise DataError(f"{file}:{number}: {error}") from None
+        if not len(texts[-1]):
+            raise DataError(f"{file}:{number}: wanted a last message with a text, got an empty one")
     if not texts:
         raise DataError(f"{file}: wanted at least one chat, found none")
     return Examples(Ragged(tuple(contexts)), plain_responses(texts))

@@ -12,6 +12,7 @@ import torch
 from mempo_agents.models.network import Loaded
 from mempo_env.errors import ConfigError
 from mempo_env.files import atomic_folder
+from mempo_trainers.checkpoint import os_errors
 from mempo_trainers.policies.huggingface.adapter import merged
 
 
@@ -20,10 +21,11 @@ def save_folder(folder: Path, loaded: Loaded, dtype: torch.dtype) -> None:
 
     Raises:
         ConfigError: if there is something in that place.
+        OSError: if it can't be written.
     """
     if folder.exists():
         raise ConfigError(f"{folder}: wanted a new folder for a model, found something there: choose another")
-    with atomic_folder(folder) as draft, _without_bars():
+    with atomic_folder(folder) as draft, os_errors(), _without_bars():
         loaded.network.save_pretrained(draft, state_dict=merged(loaded.network, dtype))
         loaded.tokenizer.save_pretrained(draft)
         config = draft / "config.json"  # tells the dtype in memory, not that of the file

@@ -90,8 +90,8 @@ class Reader(Struct, frozen=True, kw_only=True, eq=False):
             Which (row, column) of the responses each of N tokens is; the logits (N, V) that it was drawn
             from, or none without the head; the hidden states (N, W) before it.
         """
+        self.check(contexts, responses)
         before_B, written_B = _lengths(contexts, responses)
-        self._check(before_B, before_B + written_B)
         for part in self.batches(contexts, responses):
             texts = [
                 np.concatenate([contexts.rows[i], responses.tokens_BK[i, : written_B[i]]])[:-1] for i in part
@@ -119,7 +119,10 @@ class Reader(Struct, frozen=True, kw_only=True, eq=False):
             hook.remove()
         return logits_1NV[0], seen[0]
 
-    def _check(self, before_B: Ids, whole_B: Ids) -> None:
+    def check(self, contexts: Ragged, responses: Responses) -> None:
+        """ConfigError for an empty context, or a text that is longer than the model's window."""
+        before_B, written_B = _lengths(contexts, responses)
+        whole_B = before_B + written_B
         if not before_B.all():
             raise ConfigError(
                 "context: wanted at least one token, which the first of a response is read after, got none"

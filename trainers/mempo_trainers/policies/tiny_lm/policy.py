@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mempo_env.errors import ConfigError, DataError
 from mempo_env.files import BAD_JSON, atomic_folder
 from mempo_env.protocol import parse
+from mempo_trainers.checkpoint import os_errors
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.policies.tiny_lm.model import Cache, Shape, Transformer
@@ -158,7 +159,7 @@ class TinyLM:
 
     def save(self, folder: Path) -> None:
         """Write weights (safetensors), shape and tokenizer (JSON) as a new folder, whole or not at all."""
-        with atomic_folder(folder) as draft:
+        with atomic_folder(folder) as draft, os_errors():
             self.tokenizer.save(draft / TOKENIZER)
             (draft / SHAPE).write_bytes(msgspec.json.encode(self.shape))
             save_file(self.model.state_dict(), draft / WEIGHTS)
