@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mempo_benchmarks.costs import Price, Spent, check_prices, spending
 from mempo_benchmarks.metrics import METRICS, Metric, units
@@ -173,18 +174,15 @@ def compare(
         )
     prices = prices or {}
     check_prices(prices, {arm.model for plan in plans.values() for arm in plan.arms})
-    names = Counter(arm.agent for plan in plans.values() for arm in plan.arms)
+    told = _told(plans)
+    names = Counter(arm.agent for _, arm, _ in told)
     arms: list[ArmSummary] = []
     rows: dict[str, list[Row]] = {}
-    for run, plan in plans.items():
-        played: dict[str, list[Row]] = {arm.agent: [] for arm in plan.arms}
-        for row in read_rows(Path(run), plan, Row):
-            played[row.agent].append(row)
-        for arm in plan.arms:
-            label = arm.agent if names[arm.agent] == 1 else f"{arm.agent} ({Path(run).name})"
-            label = label if label not in rows else f"{arm.agent} ({run})"
-            rows[label] = sorted(played[arm.agent], key=lambda row: row.index)
-            arms.append(_summary(label, run, plan, arm, rows[label], prices.get(arm.model)))
+    for run, arm, played in told:
+        label = arm.agent if names[arm.agent] == 1 else f"{arm.agent} ({Path(run).name})"
+        label = label if label not in rows else f"{arm.agent} ({run})"
+        rows[label] = played
+        arms.append(_summary(label, run, plans[run], arm, played, prices.get(arm.model)))
     chosen = lookup(
         {arm.agent: arm.label for arm in reversed(arms)} | {a: a for a in rows}, baseline, "baseline"
     )
@@ -200,6 +198,28 @@ def compare(
         front=tuple(_front(arms)),
         baseline=chosen,
     )
+
+
+def _told(plans: Mapping[str, Plan]) -> list[tuple[str, Arm, list[Row]]]:
+    """(run, arm, its rows) of all arms, floors and ceiling once for runs in which they did the same."""
+    told: list[tuple[str, Arm, list[Row]]] = []
+    done: list[tuple[Any, ...]] = []
+    for run, plan in plans.items():
+        played: dict[str, list[Row]] = {arm.agent: [] for arm in plan.arms}
+        for row in read_rows(Path(run), plan, Row):
+            played[row.agent].append(row)
+        for arm in plan.arms:
+            rows = sorted(played[arm.agent], key=lambda row: row.index)
+            did = arm, plan.common(), [replace(row, seconds=0.0) for row in rows]
+            if _role(arm.agent) and did in done:
+                continue
+            done.append(did)
+            told.append((run, arm, rows))
+    return told
+
+
+def _role(agent: str) -> str:
+    return "floor" if agent in FLOORS else "ceiling" if agent == CEILING else ""
 
 
 def _differing(plans: dict[str, Plan]) -> list[str]:
@@ -223,7 +243,7 @@ def _summary(
         agent=arm.agent,
         model=arm.model,
         run=run,
-        role="floor" if arm.agent in FLOORS else "ceiling" if arm.agent == CEILING else "",
+        role=_role(arm.agent),
         done=len(rows),
         planned=len(plan.questions),
         asks=arm.asks,
