@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mempo_agents.table import AGENTS as NAMES
-from mempo_benchmarks.results import SCRIPTED, WITHOUT, first_line
+from mempo_benchmarks.results import SCRIPTED, WITHOUT, alike, first_line
 from mempo_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def run(
 ) -> None:
     """Play every agent over the first questions of a split; the same command goes on if interrupted.
 
-    The exit code is 1 if all episodes of an agent failed.
+    The exit code is 1 if all episodes of an agent failed, and 2 where it stops, as for 20 in a row whose
+    model or retriever did not answer.
     """
     from mempo_benchmarks.run import bench as play
     from mempo_benchmarks.run import failures, make_plan
@@ -135,14 +136,16 @@ def _without(plan: Plan) -> str:
 
 def _failed(failed: Mapping[str, Sequence[Row]], planned: int) -> list[str]:
     """How many episodes of each agent failed, whose fault that was, and what the first of them says."""
-    lines = []
+    lines, known = [], set()
     for agent, rows in failed.items():
         reasons = Counter(row.stop_reason for row in rows)
         named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         innocent = sum(row.masked for row in rows)
         fault = f", {innocent:,} by no fault of the agent" if innocent else ""
         lines.append(f"failed: {agent}, {len(rows):,} of {planned:,} episodes ({named}){fault}")
-        lines.append(f"  the first: {first_line(rows[0].stop_detail)}")
+        first = f"  the first: {first_line(rows[0].stop_detail)}"
+        lines += [first] * (alike(first) not in known)
+        known.add(alike(first))
     if any(row.masked for rows in failed.values() for row in rows):
         lines.append("--retry-failed plays those again that failed by no fault of the agent")
     return lines

@@ -230,6 +230,11 @@ def first_line(text: str) -> str:
     return line if len(line) <= _TOLD else f"{line[: _TOLD - 3]}..."
 
 
+def alike(text: str) -> str:
+    """What an error says, without its numbers: of two that differ in nothing else one is told."""
+    return re.sub(r"\d+", "0", text)
+
+
 def _calls(episode: Episode) -> tuple[Call, ...]:
     return (*(call for played in episode.rounds for call in played.calls), *episode.broken_off)
 

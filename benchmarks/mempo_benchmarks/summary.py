@@ -14,7 +14,17 @@ from msgspec.structs import replace
 from mempo_benchmarks.costs import Price, Spent, check_prices, spending
 from mempo_benchmarks.metrics import METRICS, Metric, units
 from mempo_benchmarks.pairs import Pair, between, memory_gains, paired
-from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, first_line, read_plan, read_rows
+from mempo_benchmarks.results import (
+    FAILED,
+    Arm,
+    Plan,
+    Row,
+    alike,
+    differences,
+    first_line,
+    read_plan,
+    read_rows,
+)
 from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_benchmarks.stats import Interval, bounded, mean_intervals, pareto_front, wilson
 from mempo_env.errors import ResultsError, lookup
@@ -260,8 +270,8 @@ def _summary(
 
 
 def _failed(rows: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Of each arm how many episodes failed, whose fault that was, and what the first of them says."""
-    told = []
+    """How many episodes of each arm failed, whose fault that was, and, once, what the first of them says."""
+    told: dict[str, tuple[str, list[str]]] = {}
     for label, played in rows.items():
         kinds: dict[str, list[Row]] = {}
         for row in played:
@@ -270,8 +280,9 @@ def _failed(rows: Mapping[str, Sequence[Row]]) -> list[str]:
                 kinds.setdefault(fault, []).append(row)
         for fault, failed in kinds.items():
             said = first_line(failed[0].stop_detail) or failed[0].stop_reason
-            told.append(f"{len(failed):,} of {len(played):,} {label} episodes failed {fault}: {said}")
-    return told
+            count = f"{len(failed):,} of {len(played):,} {label}"
+            told.setdefault(alike(f"{fault}: {said}"), (f"{fault}: {said}", []))[1].append(count)
+    return [f"{', '.join(counts)} episodes failed {said}" for said, counts in told.values()]
 
 
 def _mixed(arms: Sequence[ArmSummary]) -> list[str]:
@@ -287,14 +298,20 @@ def _mixed(arms: Sequence[ArmSummary]) -> list[str]:
 
 
 def _apart(arms: Sequence[ArmSummary]) -> list[str]:
-    """Of each arm that takes no part in differences and front, why."""
-    told = []
+    """Which arms take no part in differences and front, and why."""
+    told: dict[tuple[str, str, str], list[str]] = {}
     for arm in arms:
         if not arm.complete:
-            told.append(f"{arm.label} is incomplete: {arm.done:,} of {arm.planned:,} episodes")
+            kind = "is incomplete", "are incomplete", f"{arm.done:,} of {arm.planned:,} episodes"
+            told.setdefault(kind, []).append(arm.label)
         elif not arm.compares:
-            told.append(f"{arm.label} did not play: {arm.failed:,} of {arm.done:,} episodes failed")
-    return [f"{line}; it has no part in differences and front" for line in told]
+            kind = "did not play", "did not play", f"{arm.failed:,} of {arm.done:,} episodes failed"
+            told.setdefault(kind, []).append(arm.label)
+    return [
+        f"{', '.join(labels)} {one if len(labels) == 1 else several}: {figures}; "
+        f"{'it has' if len(labels) == 1 else 'they have'} no part in differences and front"
+        for (one, several, figures), labels in told.items()
+    ]
 
 
 def _several(rows: Sequence[Row]) -> Several | None:
