@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +32,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name: (module whose `app` is a typer application, help). As strings, so nothing is imported upwards; a
 name of two words is a command of a group that is defined elsewhere."""
 
+_CREATOR = re.compile(r" was raised from the environment creator for \S+ with kwargs \(.*\)", re.DOTALL)
+"""What `gymnasium.make` writes behind errors of ours, which have said what is wrong."""
+
 INTERRUPTED = 130
 """The exit code of what ctrl-C ended, as shells have it."""
 
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except MempoError as error:
-        return _fail(f"mempo: {error}")
+        return _fail(f"mempo: {_CREATOR.sub('', str(error))}")
     except BrokenPipeError:  # whoever read the output has seen enough
         _drop_output()
         return 1

@@ -55,7 +55,7 @@ class RetrieverError(MempoError):
 
 
 class RolloutError(MempoError):
-    """Every rollout of a training step failed by no fault of the policy: a server is down, most likely."""
+    """All rollouts of a step, or many in a row, failed by no fault of the policy: a server must be down."""
 
 
 class TrainingError(MempoError):

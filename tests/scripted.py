@@ -25,13 +25,13 @@ Behaviour = Callable[[Asked], bool]
 class Scripted:
     """A server whose nth request is met by the nth behaviour, and all further ones by the last."""
 
-    def __init__(self, *behaviours: Behaviour) -> None:
+    def __init__(self, *behaviours: Behaviour, port: int = 0) -> None:
         self.behaviours = behaviours
         self.requests: list[bytes] = []
         self.connections = 0
         self.stopped = threading.Event()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -80,8 +80,8 @@ def _read_request(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def serving(*behaviours: Behaviour) -> Iterator[Scripted]:
-    server = Scripted(*behaviours)
+def serving(*behaviours: Behaviour, port: int = 0) -> Iterator[Scripted]:
+    server = Scripted(*behaviours, port=port)
     try:
         yield server
     finally:

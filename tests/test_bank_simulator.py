@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mempo_benchmarks.memory.plot import plot
+from mempo_benchmarks.memory.plot import WARNED, plot
 from mempo_benchmarks.memory.sweep import ENOUGH, Cell, sweep, warning
 from mempo_benchmarks.stats import Interval
 from mempo_env.cli import main
@@ -395,6 +395,27 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert row["recall_low"] == row["recall_high"] == "", "two streams tell nothing of the spread"
 
 
+def test_another_sweep_does_not_replace_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["memory", "simulate", "--out", str(tmp_path / "out"), "--writes", "60", "--streams", "2"]
+    assert main([*command, "--capacity", "8"]) == 0
+    files = {file: file.read_bytes() for file in (tmp_path / "out").iterdir() if file.is_file()}
+    assert {file.name for file in files} == {"simulate.csv", "simulate.png", "sweep.json"}
+    assert main([*command, "--capacity", "8"]) == 0, "the same one is shown again"
+    capsys.readouterr()
+    for changes, told in (
+        (["--capacity", "8,16"], "capacity [8] / [8, 16]"),
+        (["--capacity", "8", "--seed", "7"], "seeds [0, 1] / [7, 8]"),
+        (["--capacity", "8", "--drift", "0.2"], "drift [0.1] / [0.2]"),
+    ):
+        assert main([*command, *changes]) == 2
+        error = capsys.readouterr().err
+        assert f"holds another sweep (there / here: {told}); choose another --out" in error
+    assert files == {file: file.read_bytes() for file in (tmp_path / "out").iterdir() if file.is_file()}
+    (tmp_path / "out" / "sweep.json").unlink()
+    assert main([*command, "--capacity", "8"]) == 2
+    assert "holds simulate.csv without sweep.json" in capsys.readouterr().err
+
+
 def test_intervals_are_told_of_enough_streams() -> None:
     one = cell(0.3).replays[0]
     few, enough = Cell({}, (one,) * (ENOUGH - 1)), Cell({}, (one,) * ENOUGH)
@@ -431,6 +452,14 @@ def test_the_plot_shows_every_bank(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [row[0].get_ylabel() for row in panels] == [
         f"on duplicate {on}\ndrift {drift}" for drift in (0.0, 0.2) for on in ("refuse", "merge")
     ]
+    assert figures[0].get_figwidth() < 9, "it fits on a page"
+    for axis in figures[0].axes:
+        low, high = axis.get_ylim()
+        drawn = [float(y) for line in axis.lines for y in line.get_ydata() if y == y]
+        assert not drawn or low <= min(drawn), axis.get_title()
+        assert not drawn or max(drawn) + 0.02 * (high - low) < high, "no point is cut"
+    warned = [axis for axis in figures[0].axes if any(line.get_gid() == WARNED for line in axis.lines)]
+    assert {axis.get_title() for axis in warned} == {"writes merged or refused"} and len(warned) == 4
     assert panels[0, 0].get_title() == "needed facts found" and panels[0, 0].get_xlabel() == "capacity"
     shown = sorted(float(y) for axis in panels[:, 0] for line in axis.lines for y in line.get_ydata())
     assert shown == sorted(found.value for c in cells if (found := c.interval("recall")))
@@ -470,9 +499,10 @@ def test_the_operations_of_a_real_run_are_replayed_by_the_command(
     for agent in ("bank", "rag_memory"):
         assert recall[agent, 2].value < 0.9 and recall[agent, 1000].value == 1.0  # type: ignore[union-attr]
     assert all(r.lost == 0 for cell in cells if cell.settings["capacity"] == 1000 for r in cell.replays)
+    command[-1] = str(tmp_path / "alone")
     assert main([*command, "--agent", "rag_memory", "--capacity", "2,1000"]) == 0
-    assert len(list((out / "cells").iterdir())) == 4, "nothing was done again"
-    assert {row["agent"] for row in csv.DictReader((out / "simulate.csv").open())} == {"rag_memory"}
+    table = (tmp_path / "alone" / "simulate.csv").open()
+    assert {row["agent"] for row in csv.DictReader(table)} == {"rag_memory"}
     capsys.readouterr()
     for option, says in {
         ("--agent", "rag_memroy"): "did you mean 'rag_memory'",

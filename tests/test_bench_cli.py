@@ -54,12 +54,31 @@ def test_few_questions_in_a_split_are_told_of(folder: Path, capsys: pytest.Captu
     assert "few questions" not in capsys.readouterr().out
 
 
+def test_one_s_own_without_its_module_is_told_how_it_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All agents were listed, and not how to name one of one's own, whose file lay there."""
+    (folder / "copycat.py").write_text("def helper():\n    pass\n\nclass Copycat:\n    name = 'c'\n")
+    run = ["bench", "run", "--dataset", "synthetic", "--episodes", "1", "--out", "run"]
+    for option in ("--agents", "--model"):
+        assert main([*run, option, "copycat"]) == 2
+        error = capsys.readouterr().err
+        assert error.endswith("; one of your own is named module:thing, as in copycat:Copycat\n")
+        assert main([*run, option, "mmpo"]) == 2
+        assert capsys.readouterr().err.endswith("; one of your own is named module:thing\n")
+    (folder / "copycat.py").write_text("class :")
+    assert main([*run, "--agents", "copycat"]) == 2
+    assert capsys.readouterr().err.endswith("; one of your own is named module:thing\n")
+
+
 def test_one_episode_is_an_episode(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["bench", "run", "--agents", "react", "--dataset", "synthetic", "--episodes", "1", "--out", "one"]
     assert main(run) == 0
     told = capsys.readouterr()
     assert "one: 4 agents, 1 episode each" in told.out
-    assert "note" not in told.err
+    assert told.err.count("note: ") == 1 and "note: add no_memory to know what memory is worth" in told.err
+    assert main([*run, "--agents", "react,no_memory", "--out", "both"]) == 0
+    assert "note: " not in capsys.readouterr().err
 
 
 def test_agents_of_ones_own_that_ask_another_model_are_told_of(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
+from answering import chat
 from mempo_agents import AGENTS, Context
 from mempo_benchmarks import watch
 from mempo_benchmarks.results import RESULTS, FullRow, Row, read_plan, read_rows
@@ -18,6 +21,7 @@ from mempo_env import progress
 from mempo_env.cli import main
 from mempo_env.types import Failure, StopReason
 from runs import ended, mempo
+from scripted import ok, serving
 
 BROKEN = """
 from mempo_agents.scripted import Scripted
@@ -113,6 +117,69 @@ def test_what_failed_by_no_fault_of_the_agent_is_played_again_and_nothing_is_los
     after = (folder / "run" / RESULTS).read_bytes()
     assert ended(mempo(*command, "--retry-failed"))[0] == 0
     assert (folder / "run" / RESULTS).read_bytes() == after, "nothing is left to be played again"
+
+
+DYING = """
+import os, sys; sys.path.insert(0, {tests!r})
+from answering import chat
+from scripted import ok, serving
+def last(asked):
+    ok(chat())(asked)
+    os._exit(0)
+with serving(*[ok(chat())] * {answers}, last, port={port}) as server:
+    print(server.port, flush=True)
+    server.stopped.wait()
+"""
+
+
+def test_a_run_whose_server_is_gone_stops_and_goes_on_when_it_is_back(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A real process that dies halfway: all agents failed to the end, and one error was told six times."""
+    command = [*COMMAND[:-1], "10", "--episodes", "30", "--agents", "react,mempo,mem1"]
+    with serving(ok(chat())) as free:
+        port = free.port  # the same one each time: a run does not go on with another server
+
+    def served(answers: int, *options: str) -> int:
+        code = DYING.format(tests=str(Path(__file__).parent), answers=answers, port=port)
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None and int(server.stdout.readline()) == port
+            try:
+                return main([*command, "--model", f"endpoint:m@http://127.0.0.1:{port}/v1", *options])
+            finally:
+                server.kill()
+
+    assert served(40) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "mempo: run: stopped, for 20 episodes in a row failed by no fault of the agent, the"
+    )
+    assert "nothing listens there" in line
+    assert line.endswith("run the same command with --retry-failed, which plays them again and goes on")
+    assert [row.masked for row in rows_of("react")] == [False] * 30
+    assert sum(row.masked for row in rows_of("mempo")) == 20
+    assert rows_of("mem1") == [], "nothing is asked any more"
+    assert served(1_000, "--retry-failed") == 0
+    for agent in ("react", "mempo", "mem1"):
+        assert [row.masked for row in rows_of(agent)] == [False] * 30
+
+
+def test_agents_that_failed_for_one_reason_are_told_together(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "failing_moody.py").write_text(MOODY + 'other = Scripted(write, "other", "other-1")\n')
+    (folder / "down").touch()
+    (folder / "up").touch()
+    assert main([*COMMAND, "--agents", "failing_moody:agent,failing_moody:other", "--episodes", "2"]) == 1
+    assert capsys.readouterr().err.count("nobody listens") == 1
+    assert main(["bench", "report", "run"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    named = "failing_moody:agent", "failing_moody:other"
+    assert f"2 of 2 {named[0]}, 2 of 2 {named[1]} episodes failed by no fault of the agent: " in told
+    assert told.count("nobody listens") == 1
+    assert (
+        f"{', '.join(named)} did not play: 2 of 2 episodes failed; they have no part in differences and front"
+    ) in told
 
 
 def test_a_retry_that_fails_again_is_one_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

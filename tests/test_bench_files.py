@@ -11,10 +11,20 @@ import msgspec
 import pytest
 
 from mempo_benchmarks.journal import discard, open_run
-from mempo_benchmarks.results import PLAN, RESULTS, FullRow, Row, encode_plan, read_plan, read_rows
+from mempo_benchmarks.results import (
+    PLAN,
+    RESULTS,
+    FullRow,
+    Row,
+    differences,
+    encode_plan,
+    read_plan,
+    read_rows,
+)
 from mempo_benchmarks.run import bench
 from mempo_env.cli import main
 from mempo_env.errors import MempoError, ResultsError
+from mempo_env.files import digest
 from runs import RUN, copy, ended, mempo, rows, small_plan
 
 
@@ -24,6 +34,35 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("whole") / "run"
     assert main([*RUN, str(run)]) == 0
     return run
+
+
+@pytest.mark.parametrize(
+    ("agents", "told"),
+    [
+        (
+            "react,mempo,window,no_memory",
+            "(added: window; added: no_memory); run it as it was begun, or choose another --out, with "
+            "no_memory, window alone, and report both together",
+        ),
+        ("mem1,mempo", "(added: mem1; left out: react)"),
+        ("mempo,react", "(agents in another order: empty, random, react, mempo, oracle)"),
+    ],
+)
+def test_other_agents_are_named_one_by_one(
+    agents: str, told: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both lists were cut where they were still alike."""
+    assert main([*RUN, str(copy(whole, tmp_path)), "--agents", agents]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_long_values_are_told_from_where_they_differ() -> None:
+    one, other = "alike " * 20 + "here", "alike " * 20 + "there, " + "and much more " * 9
+    (told,) = differences({"x": one}, {"x": other})
+    assert told.startswith("x ...alike alike here / ...alike alike there, and much")
+    assert differences({"x": "a" * 50, "y": 1}, {"x": "b" + "a" * 49, "y": 1}) == [
+        f"x {'a' * 40}... [{digest('a' * 50, size=4)}] / b{'a' * 39}... [{digest('b' + 'a' * 49, size=4)}]"
+    ]
 
 
 def test_other_settings_are_refused_and_named(
@@ -36,9 +75,7 @@ def test_other_settings_are_refused_and_named(
     assert main([*RUN, str(run), "--episodes", "13"]) == 2
     assert "episodes 12 [" in capsys.readouterr().err
     assert main([*RUN, str(run), "--agents", "react"]) == 2
-    assert (
-        "agents empty, random, react, mempo, oracle / empty, random, react, oracle" in capsys.readouterr().err
-    )
+    assert "(left out: mempo); run it as it was begun, or choose another --out\n" in capsys.readouterr().err
     assert (run / RESULTS).read_bytes() == before
 
 

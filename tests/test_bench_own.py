@@ -155,7 +155,7 @@ def test_a_run_is_not_gone_on_with_after_a_change_of_an_agents(what: str, folder
     write(folder, files)
     bench(plan(), folder / "run")  # nothing has changed
     write(folder, {changed: f"{files[changed]}\nchanged = 1\n"})
-    with pytest.raises(ResultsError, match="agent own_agent:agent"):
+    with pytest.raises(ResultsError, match=f"agent own_agent:agent: {changed}.py changed since"):
         bench(plan(), folder / "run")
 
 
@@ -166,7 +166,7 @@ def test_a_run_is_not_gone_on_with_after_a_change_of_what_makes_its_model(folder
     bench(plan("mempo", model="own_makes:make"), folder / "run")
     write(folder, {"own_makes": makes.replace("one", "two")})
     other = plan("mempo", model="own_makes:make")
-    with pytest.raises(ResultsError, match="agent mempo"):
+    with pytest.raises(ResultsError, match=r"agent mempo: own_makes\.py changed since"):
         bench(other, folder / "run")
     assert [arm.fingerprint for arm in other.arms if arm.agent == "oracle"] == [
         arm.fingerprint for arm in plan("mempo").arms if arm.agent == "oracle"

@@ -87,6 +87,16 @@ def test_an_empty_path_is_not_the_working_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_gymnasium_adds_to_our_errors_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "llm", "--set", "policy.model=m", "--out", str(tmp_path / "run")]
+    assert main([*command, "--set", "task.environment.max_round=3"]) == 2
+    error = capsys.readouterr().err
+    assert "did you mean 'max_rounds'" in error
+    assert "creator" not in error and error.endswith("tokenizer, top_k\n")
+
+
 def test_a_bare_group_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench"]) == 2
     assert "".join(capsys.readouterr()).count("Usage: mempo bench") == 1

@@ -267,7 +267,7 @@ def test_the_report_shows_dollars_where_there_are_prices(
 ) -> None:
     run = run_of(tmp_path, {"random": [wrong()] * 2, "a": [counted(right(), 1_000, 1_100, 600)] * 2})
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    assert main(["bench", "report", str(run)]) == 0
+    assert main(["bench", "report", str(run), "--all"]) == 0
     plain = capsys.readouterr().out
     assert "Spent for an episode" in plain and "cached" in plain
     assert "$" not in plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import time
@@ -92,7 +93,7 @@ def test_a_healthy_run_has_nothing(healthy: Path, capsys: pytest.CaptureFixture[
     )  # no other memory can be, so it is not counted
     assert main(["doctor", str(healthy)]) == 0
     told = capsys.readouterr().out
-    assert f"{healthy}: nothing found by 13 of 14 checks\n" in told
+    assert f"{healthy}: nothing found by 14 of 15 checks\n" in told
     for name in diagnosis.fine:
         assert f"checked, fine: {name}: " in told
     assert told.splitlines()[-1] == "not checked: first_kl: no reference is kept (kl 0)"
@@ -111,7 +112,7 @@ def test_a_run_that_is_not_finished_is_said_to_be_so(
     lines = (healthy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run / "metrics.jsonl").write_bytes(b"".join(lines[:7]) + lines[7][:40])  # killed while it wrote step 8
     assert main(["doctor", str(run)]) == 0
-    assert f"{run}: unfinished, 7 of 30 steps; nothing found by 7 of 14 checks\n" in capsys.readouterr().out
+    assert f"{run}: unfinished, 7 of 30 steps; nothing found by 8 of 15 checks\n" in capsys.readouterr().out
     assert main(["doctor", str(run), "--json"]) == 0
     value = json.loads(capsys.readouterr().out)
     assert (value["steps"], value["planned"]) == (7, 30)
@@ -421,6 +422,31 @@ def test_a_policy_that_keeps_nothing_has_empty_memories(tmp_path: Path) -> None:
         policy.heads.keep.out.bias.fill_(-60.0)  # type: ignore[union-attr,operator]
     train(tmp_path / "run", ONE, config(), policy=policy)
     assert "100% of memories are empty" in found(tmp_path / "run", "memory_empty").evidence
+
+
+def test_texts_that_cannot_be_read_are_named_before_what_comes_of_them(tmp_path: Path) -> None:
+    train_text(tmp_path / "run", lambda prompt, updates: "I would have to think.", steps=4)
+    finding = found(tmp_path / "run", "invalid_rounds")
+    assert finding.evidence == (
+        "100% of rounds are invalid in the last quarter of steps 1-4; 22 tokens are written in a round then"
+    )
+    diagnosis = examine(tmp_path / "run")
+    first, second = diagnosis.findings
+    assert (first.symptom, second.symptom) == ("invalid_rounds", "no_advantage")
+    assert second.action.endswith("see invalid_rounds")
+    assert diagnosis.unchecked["memory_empty"].endswith("see invalid_rounds")
+
+
+def test_where_no_memory_is_written_that_is_the_reason(tmp_path: Path) -> None:
+    words = itertools.cycle(("who", "where it was", "when"))
+
+    def script(prompt: str, updates: int) -> str:
+        known = "(16 rounds left)" not in prompt
+        return "<answer>nobody</answer>" if known else f"<search>{next(words)}</search>"
+
+    train_text(tmp_path / "run", script, steps=2)
+    finding = found(tmp_path / "run", "no_advantage")
+    assert finding.action.startswith("no memory is written")
 
 
 def test_a_memory_term_that_is_dead_everywhere_is_named(tmp_path: Path) -> None:

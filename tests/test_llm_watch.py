@@ -284,7 +284,14 @@ def test_each_symptom_shows_in_such_a_run(
 ) -> None:
     """The run's own rows, repeated, with one thing wrong."""
     rows = read_metrics(taught)
-    well = {"memory_empty": 0.0, "memory_length": 5.0, "environment_seconds": 0.01, "guessed": 0.0, "kl": 0.0}
+    well = {
+        "invalid": 0.0,
+        "memory_empty": 0.0,
+        "memory_length": 5.0,
+        "environment_seconds": 0.01,
+        "guessed": 0.0,
+        "kl": 0.0,
+    }
     sick = [{**rows[0], **well, "step": step, **SICK[symptom](step)} for step in range(1, 17)]
     (tmp_path / "settings.json").write_bytes((taught / "settings.json").read_bytes())
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in sick))
@@ -314,8 +321,24 @@ def test_the_doctor_says_what_little_it_can_of_imitation(
     capsys.readouterr()
     assert main(["doctor", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().out
-    assert "nothing found by 1 of 14 checks" in told
-    assert "not checked: memory_grows: memory_length, success not in the metrics" in told
+    assert told.splitlines() == [
+        f"{tmp_path / 'run'}: nothing found by 1 of 15 checks",
+        "checked, fine: not_finite: all advantages, losses and gradients are finite",
+        "not checked: all others: a run of sft has no rollouts",
+    ]
+    rows = (tmp_path / "run" / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(rows[0])
+    assert main(["doctor", str(tmp_path / "run")]) == 0
+    assert "unfinished, 1 of 2 steps; nothing found by 1 of" in capsys.readouterr().out
+
+
+def test_a_model_that_writes_no_action_is_told_so_in_the_settings_of_the_command(taught: Path) -> None:
+    """The model of the tests has learned nothing: what it writes is noise."""
+    first, *_ = diagnose(read_metrics(taught), read_settings(taught)).findings
+    assert (first.symptom, first.severity) == ("invalid_rounds", "error")
+    assert "100% of rounds are invalid" in first.evidence
+    assert first.evidence.endswith("tokens are written in a round then, at most 12")
+    assert "policy.max_new" in first.action and "mempo train sft" in first.action
 
 
 # --- The page ----------------------------------------------------------------------------------------------

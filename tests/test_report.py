@@ -146,7 +146,7 @@ def test_an_unknown_baseline_is_named(run: Path) -> None:
 
 def test_runs_of_one_kind_share_a_table(tmp_path: Path) -> None:
     write_run(tmp_path / "a", {"random": [wrong()] * 2, "good": [right()] * 2})
-    write_run(tmp_path / "b", {"random": [wrong()] * 2, "better": [right()] * 2})
+    write_run(tmp_path / "b", {"random": [wrong(), right()], "better": [right()] * 2})
     comparison = compare([tmp_path / "a", tmp_path / "b"])
     assert list(arms(comparison)) == ["random (a)", "good", "random (b)", "better"]
     assert comparison.baseline == "random (a)"
@@ -156,9 +156,21 @@ def test_runs_of_one_kind_share_a_table(tmp_path: Path) -> None:
 
 def test_runs_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     for name in ("x/run", "y/run"):
-        write_run(tmp_path / name, {"random": [wrong()]})
-    assert len(arms(compare([tmp_path / "x/run", tmp_path / "y/run"]))) == 2
-    assert len(arms(compare([tmp_path / "x/run", tmp_path / "x/run"]))) == 1
+        write_run(tmp_path / name, {"good": [wrong()]})
+    assert len(arms(compare([tmp_path / "x/run", tmp_path / "y/run"], "good"))) == 2
+    assert len(arms(compare([tmp_path / "x/run", tmp_path / "x/run"], "good"))) == 1
+
+
+def test_floors_that_did_the_same_in_two_runs_have_one_row(tmp_path: Path) -> None:
+    """Six of eleven rows of a report were floors and ceilings, each twice."""
+    write_run(tmp_path / "a", {"random": [wrong()] * 2, "oracle": [right()] * 2, "good": [right()] * 2})
+    write_run(tmp_path / "b", {"random": [right()] * 2, "oracle": [right()] * 2, "good": [right()] * 2})
+    labels = ["random (a)", "oracle", "good (a)", "random (b)", "good (b)"]
+    assert list(arms(compare([tmp_path / "a", tmp_path / "b"]))) == labels
+    kwargs = {"settings": {"split": "dev", "objectives": 1, "top_k": 5, "tokenizer": "words"}}
+    write_run(tmp_path / "c", {"oracle": [right()] * 2, "random": [wrong()] * 2}, **kwargs)
+    found = compare([tmp_path / "a", tmp_path / "c"], allow_different=True)
+    assert {"oracle (a)", "oracle (c)"} <= set(arms(found)), "of other settings it is another"
 
 
 @pytest.mark.parametrize(
@@ -227,6 +239,22 @@ def test_the_tables_fit_80_columns_and_hold_every_figure(run: Path) -> None:
         assert word in text
     low, high = wilson(3, 4).low, wilson(3, 4).high
     assert f"{low:.2f}–{high:.2f}" in text
+
+
+def test_the_command_shows_what_one_reads_first_and_the_rest_if_asked(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seven agents were 190 lines."""
+    assert main(["bench", "report", str(run)]) == 0
+    first = capsys.readouterr().out
+    assert "Accuracy" in first and "Cost of an episode" in first
+    assert f"report: {run / 'report.html'}; it has more tables, as has --all" in first
+    assert main(["bench", "report", str(run), "--all"]) == 0
+    whole = capsys.readouterr().out
+    for title in ("Spent for an episode", "Prompt tokens by round", "Failed episodes", "Paired differences"):
+        assert title in whole and title not in first
+    short = tables(compare([run]), whole=False)
+    assert [made.title for made in short] == [made.title for made in tables(compare([run]))][: len(short)]
 
 
 def test_markup_in_a_name_is_text(tmp_path: Path) -> None:

@@ -217,6 +217,24 @@ def test_without_no_memory_it_is_said_how_to_see_what_memory_gained(tmp_path: Pa
     assert len(conclusions(alone)) == 2, "an agent without a model has no such gain"
 
 
+def test_where_nobody_is_right_nobody_is_best(tmp_path: Path) -> None:
+    """It said that react was best, with 0.000, and had gained most, +0.000."""
+    played = {name: [wrong()] * 6 for name in ("random", "a", "b", "no_memory")}
+    compared = written(tmp_path / "run", played, dict.fromkeys(("a", "b", "no_memory"), SCRIPTED))
+    assert conclusions(compared) == (
+        "No agent answered anything rightly.",
+        "Memory gained nothing over no_memory: of 2 agents 0 gained and 0 lost beyond chance.",
+    )
+
+
+def test_where_all_lose_by_memory_none_gained_most(tmp_path: Path) -> None:
+    played = {"random": [wrong()] * 6, "a": [wrong()] * 6, "no_memory": [right()] * 6}
+    compared = written(tmp_path / "run", played, dict.fromkeys(("a", "no_memory"), SCRIPTED))
+    best, _, gained = conclusions(compared)
+    assert best.startswith("Best EM: no_memory, 1.000")
+    assert gained == "Memory gained nothing over no_memory: of 1 agent 0 gained and 1 lost beyond chance."
+
+
 def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:
     compared = written(tmp_path / "run", {"random": [wrong()] * 2, "a": [refused()] * 2})
     assert conclusions(compared) == ("No agent played well enough to be compared.",)

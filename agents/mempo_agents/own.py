@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, lookup
 from mempo_env.imported import imported
 from mempo_env.types import storable
+
+T = TypeVar("T")
 
 _PARTS: dict[str, tuple[type, str]] = {
     "name": (str, "a text"),
@@ -42,6 +46,26 @@ def own(name: str, what: str, parts: tuple[str, ...], gifts: Mapping[str, Any] |
     for part in parts:
         _check_part(f"{part} of {what} {name!r}", part, getattr(made, part))
     return made
+
+
+def lookup_or_own(table: Mapping[str, T], name: str, what: str) -> T:
+    """Return `table[name]`, or raise a ConfigError that also says how one of a user's own is named."""
+    try:
+        return lookup(table, name, what)
+    except ConfigError as error:
+        thing = _first_thing(Path(f"{name}.py"))
+        example = f", as in {name}:{thing}" if thing else ""
+        raise ConfigError(f"{error}; one of your own is named module:thing{example}") from None
+
+
+def _first_thing(file: Path) -> str:
+    """What a source file in the working folder defines first, a class before a function; "" without one."""
+    try:
+        nodes = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    return next((node.name for kind in kinds for node in nodes if isinstance(node, kind)), "")
 
 
 def _check_part(place: str, part: str, value: Any) -> None:

@@ -20,7 +20,7 @@ from mempo_agents.models.base import Model
 from mempo_agents.models.table import make_model
 from mempo_agents.no_memory import no_memory_agent
 from mempo_agents.oracle import oracle_agent
-from mempo_agents.own import own
+from mempo_agents.own import lookup_or_own, own
 from mempo_agents.paging import paging_agent
 from mempo_agents.rag_memory import rag_memory_agent
 from mempo_agents.random_agent import random_agent
@@ -92,4 +92,4 @@ def make_agent(name: str, questions: QuestionSet | None = None, model: str | Mod
     sized = _SIZED.fullmatch(name)
     if sized:
         return lookup(SIZED, sized[1], "agent with a size")(asked, int(sized[2]))
-    return lookup(AGENTS, name, "agent")(questions, asked)
+    return lookup_or_own(AGENTS, name, "agent")(questions, asked)

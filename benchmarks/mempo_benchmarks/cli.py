@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mempo_agents.table import AGENTS as NAMES
-from mempo_benchmarks.results import SCRIPTED, first_line
+from mempo_benchmarks.results import SCRIPTED, WITHOUT, alike, first_line
 from mempo_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ def run(
 ) -> None:
     """Play every agent over the first questions of a split; the same command goes on if interrupted.
 
-    The exit code is 1 if all episodes of an agent failed.
+    The exit code is 1 if all episodes of an agent failed, and 2 where it stops, as for 20 in a row whose
+    model or retriever did not answer.
     """
     from mempo_benchmarks.run import bench as play
     from mempo_benchmarks.run import failures, make_plan
@@ -93,9 +94,8 @@ def run(
         episodes=episodes,
         seed=seed,
     )
-    for line in filter(None, (_few(plan), _asked(plan))):
-        typer.echo(line, err=True)
-    play(plan, out, num_envs, retry_failed)
+    notes = "\n".join(filter(None, (_few(plan), _asked(plan), _without(plan))))
+    play(plan, out, num_envs, retry_failed, lambda: typer.echo(notes, err=True, nl=bool(notes)))
     failed = failures(plan, out)
     count = len(plan.questions)
     typer.echo(f"{out}: {len(plan.arms)} agents, {count:,} episode{'s' * (count != 1)} each")
@@ -128,16 +128,24 @@ def _asked(plan: Plan) -> str:
     return f"note: {', '.join(own)}" if own and plan.model != SCRIPTED else ""
 
 
+def _without(plan: Plan) -> str:
+    """That nobody will know what memory is worth; "" if one will, or no agent asks a model."""
+    asking = {arm.agent for arm in plan.arms if arm.model}
+    return f"note: add {WITHOUT} to know what memory is worth" if asking and WITHOUT not in asking else ""
+
+
 def _failed(failed: Mapping[str, Sequence[Row]], planned: int) -> list[str]:
     """How many episodes of each agent failed, whose fault that was, and what the first of them says."""
-    lines = []
+    lines, known = [], set()
     for agent, rows in failed.items():
         reasons = Counter(row.stop_reason for row in rows)
         named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         innocent = sum(row.masked for row in rows)
         fault = f", {innocent:,} by no fault of the agent" if innocent else ""
         lines.append(f"failed: {agent}, {len(rows):,} of {planned:,} episodes ({named}){fault}")
-        lines.append(f"  the first: {first_line(rows[0].stop_detail)}")
+        first = f"  the first: {first_line(rows[0].stop_detail)}"
+        lines += [first] * (alike(first) not in known)
+        known.add(alike(first))
     if any(row.masked for rows in failed.values() for row in rows):
         lines.append("--retry-failed plays those again that failed by no fault of the agent")
     return lines
@@ -176,8 +184,14 @@ def report(
     prices: Annotated[
         Path | None, typer.Option(help="TOML file with the price of each model, for dollars in the tables.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Print every table of the page; with prices, so too.")
+    ] = False,
 ) -> None:
-    """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval."""
+    """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval.
+
+    The terminal shows what one reads first: accuracy, cost, and what memory gained.
+    """
     from mempo_benchmarks.costs import read_prices
     from mempo_benchmarks.report import REPORT, report_page, write_page
     from mempo_benchmarks.summary import compare
@@ -186,12 +200,14 @@ def report(
     comparison = compare(runs, baseline, allow_different, paid)
     page = out or runs[0] / REPORT
     write_page(page, report_page(comparison, page.parent))
-    show(comparison)
-    typer.echo(f"report: {page}")
+    whole = whole or bool(paid)
+    show(comparison, whole)
+    more = "" if whole else "; it has more tables, as has --all"
+    typer.echo(f"report: {page}{more}")
 
 
-def show(comparison: Comparison) -> None:
-    """Print a comparison: what was run, what differs, what it comes to, the tables."""
+def show(comparison: Comparison, whole: bool = False) -> None:
+    """Print a comparison: what was run, what differs, what it comes to, some tables or all."""
     from rich.console import Console
 
     from mempo_benchmarks.conclusion import conclusions
@@ -207,4 +223,4 @@ def show(comparison: Comparison) -> None:
     for note in comparison.notes:
         console.print(f"note: {note}", style="yellow")
     console.print("", *conclusions(comparison), sep="\n")
-    console.print("", *tables(comparison), sep="\n")
+    console.print("", *tables(comparison, whole), sep="\n")

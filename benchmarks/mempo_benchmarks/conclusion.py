@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mempo_benchmarks.pairs import WITHOUT
+from mempo_benchmarks.results import WITHOUT
 from mempo_benchmarks.stats import Interval
 from mempo_benchmarks.summary import ArmSummary, Comparison
 
@@ -20,6 +20,8 @@ def conclusions(comparison: Comparison) -> tuple[str, ...]:
 def _best(able: Sequence[ArmSummary], comparison: Comparison) -> str:
     """The best EM, and those whose paired difference to it has 0 in its interval."""
     best = max(able, key=_em)
+    if _em(best) <= 0:
+        return "No agent answered anything rightly."
     alike, apart = [], []
     for arm in able:
         pair = comparison.difference(best.label, arm.label)
@@ -51,11 +53,12 @@ def _gained(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
         return [f"What memory gained is not known: add {WITHOUT} to see it."] if asking else []
     most = max(gains, key=lambda label: gains[label].value)
     sure = [gain.value > 0 for gain in gains.values() if _sure(gain)]
+    of = f"of {len(gains)} agent{'s' * (len(gains) != 1)}"
+    beyond = f"{of} {sum(sure)} gained and {len(sure) - sum(sure)} lost beyond chance."
+    if gains[most].value <= 0:
+        return [f"Memory gained nothing over {WITHOUT}: {beyond}"]
     gain = f"{gains[most].value:+z.3f} EM over {WITHOUT}{_range(gains[most], '+')}"
-    return [
-        f"Most gained by memory: {most}, {gain}; "
-        f"of {len(gains)} agents {sum(sure)} gained and {len(sure) - sum(sure)} lost beyond chance."
-    ]
+    return [f"Most gained by memory: {most}, {gain}; {beyond}"]
 
 
 def _em(arm: ArmSummary) -> float:

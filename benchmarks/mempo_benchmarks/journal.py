@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from mempo_benchmarks.results import (
     PLAN,
@@ -20,6 +20,7 @@ from mempo_benchmarks.results import (
     encode_row,
     read_plan,
 )
+from mempo_benchmarks.sources import changed_files
 from mempo_env.errors import ResultsError
 from mempo_env.files import atomic_file
 
@@ -113,20 +114,37 @@ def _begin(run: Path, plan: Plan, size: int) -> None:
             file.write(encode_plan(plan))
         return
     begun = read_plan(run)
-    changes = differences(_deciding(begun), _deciding(plan))
-    if changes:
+    if changes := [*_agents(begun, plan), *_settings(begun, plan)]:
+        new = {arm.agent for arm in plan.arms} - {arm.agent for arm in begun.arms}
+        also = f", with {', '.join(sorted(new))} alone, and report both together" if new else ""
         raise ResultsError(
-            f"{run}: was begun with other settings (there / here: {'; '.join(changes)}); run it as it was "
-            "begun, or choose another --out"
+            f"{run}: was begun with other settings ({'; '.join(changes)}); run it as it was begun, or choose "
+            f"another --out{also}"
         )
 
 
-def _deciding(plan: Plan) -> dict[str, Any]:
-    """By name, what must be equal for a run to be gone on with; where the data lies need not be."""
-    arms = {f"agent {arm.agent}": f"{arm.fingerprint} {arm.env_kwargs or ''}".rstrip() for arm in plan.arms}
-    agents = ", ".join(arm.agent for arm in plan.arms)
-    own = {"agents": agents, "sampling": plan.sampled, "seed": plan.seed}
-    return {**own, **plan.common(), **arms}
+def _agents(begun: Plan, plan: Plan) -> list[str]:
+    """What other agents a run was begun with, and which of them have changed."""
+    there, here = (
+        {arm.agent: f"{arm.fingerprint} {arm.env_kwargs or ''}".rstrip() for arm in one.arms}
+        for one in (begun, plan)
+    )
+    changes = [f"added: {name}" for name in here if name not in there]
+    changes += [f"left out: {name}" for name in there if name not in here]
+    if not changes and list(there) != list(here):
+        changes = [f"agents in another order: {', '.join(there)}"]
+    for name in (name for name in there if there[name] != here.get(name, there[name])):
+        files = changed_files(there[name], here[name])
+        changes += [f"agent {name}: {', '.join(files)} changed since"] if files else []
+        changes += [] if files else differences({f"agent {name}": there[name]}, {f"agent {name}": here[name]})
+    return changes
+
+
+def _settings(begun: Plan, plan: Plan) -> list[str]:
+    """What else must be equal for a run to be gone on with, and differs; where the data lies need not be."""
+    there, here = ({"sampling": one.sampled, "seed": one.seed, **one.common()} for one in (begun, plan))
+    changes = differences(there, here)
+    return [f"there / here: {'; '.join(changes)}"] if changes else []
 
 
 def _whole(path: Path) -> int:

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mempo_benchmarks.metrics import METRICS, units
-from mempo_benchmarks.results import Plan, Row, differences
+from mempo_benchmarks.results import WITHOUT, Plan, Row, differences
 from mempo_benchmarks.stats import Interval, bounded, minus, paired_differences
 
 if TYPE_CHECKING:
     from mempo_benchmarks.summary import ArmSummary
-
-WITHOUT = "no_memory"
-"""The agent that the gain of a memory is measured against."""
 
 
 class Pair(Struct, frozen=True):

@@ -16,8 +16,8 @@ from mempo_benchmarks.conclusion import conclusions
 from mempo_benchmarks.costs import COSTS, Cost, Spent
 from mempo_benchmarks.journal import told
 from mempo_benchmarks.metrics import KEPT_NOTE, METRICS, Metric
-from mempo_benchmarks.pairs import WITHOUT, Pair
-from mempo_benchmarks.results import Plan, address
+from mempo_benchmarks.pairs import Pair
+from mempo_benchmarks.results import WITHOUT, Plan, address
 from mempo_benchmarks.stats import RESAMPLES, Interval
 from mempo_benchmarks.summary import RIGHT, ArmSummary, Comparison, Several
 from mempo_env.files import atomic_file
@@ -100,8 +100,13 @@ def _facts(run: str, plan: Plan) -> dict[str, str]:
 # --- The terminal ------------------------------------------------------------------------------------------
 
 
-def tables(comparison: Comparison) -> list[Table]:
-    """Accuracy, cost, growth of the prompt, outcomes, differences to the baseline: `rich` tables."""
+def tables(comparison: Comparison, whole: bool = True) -> list[Table]:
+    """Accuracy, cost and gain as `rich` tables; all that a page shows, or what one reads first.
+
+    Args:
+        comparison: All its numbers.
+        whole: With what was spent, growth of the prompt, outcomes and differences to the baseline.
+    """
     by_key = {metric.key: metric for metric in METRICS}
     accuracy, cost, different = ([by_key[key] for key in keys] for keys in (_ACCURACY, _COST, _DIFFERENCES))
     arms, baseline = comparison.arms, comparison.baseline
@@ -117,9 +122,7 @@ def tables(comparison: Comparison) -> list[Table]:
     def to_its_own(pair: Pair) -> str:
         return pair.a if pair.b == WITHOUT else f"{pair.a}\nto {pair.b}"
 
-    names = {arm.label: _name(arm) for arm in arms}
-    to_baseline = [comparison.difference(arm.label, baseline) for arm in arms]
-    return [
+    first = [
         table(
             "Accuracy",
             ["agent", "episodes", *(metric.label for metric in accuracy)],
@@ -131,11 +134,18 @@ def tables(comparison: Comparison) -> list[Table]:
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
+        *paired(GAIN, to_its_own, comparison.gains),
+    ]
+    if not whole:
+        return first
+    names = {arm.label: _name(arm) for arm in arms}
+    to_baseline = [comparison.difference(arm.label, baseline) for arm in arms]
+    return [
+        *first,
         *_several(arms),
         *_spent(arms),
         _growth(arms),
         _outcomes(arms, by_key["failed"]),
-        *paired(GAIN, to_its_own, comparison.gains),
         *paired(f"Paired differences to {baseline}", lambda pair: names[pair.a], to_baseline),
     ]
 

@@ -26,9 +26,13 @@ FAILED = (*NO_FAULT, StopReason.AGENT_ERROR, StopReason.TIMEOUT)
 SCRIPTED = "scripted"
 """The model that is asked where none is said; it counts its tokens as words."""
 
+WITHOUT = "no_memory"
+"""The agent that the gain of a memory is measured against."""
+
 _CHECK = b',"check":"'
 _CHECKED = len(_CHECK) + 16 + len(b'"}')
 _SHOWN = 40  # characters of a value that a message shows
+_BEFORE = 12  # of them before the first difference
 _TOLD = 300  # characters of what failed that a message shows
 
 
@@ -226,6 +230,11 @@ def first_line(text: str) -> str:
     return line if len(line) <= _TOLD else f"{line[: _TOLD - 3]}..."
 
 
+def alike(text: str) -> str:
+    """What an error says, without its numbers: of two that differ in nothing else one is told."""
+    return re.sub(r"\d+", "0", text)
+
+
 def _calls(episode: Episode) -> tuple[Call, ...]:
     return (*(call for played in episode.rounds for call in played.calls), *episode.broken_off)
 
@@ -281,17 +290,24 @@ def read_plan(run: Path) -> Plan:
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """For each key whose value differs, "key ours / theirs"; long values are cut, with their digest."""
+    """For each key whose value differs, "key ours / theirs".
 
-    def shown(value: Any) -> str:
-        text = "nothing" if value is None else str(value)
-        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... [{digest(text, size=4)}]"
-
+    Long values are cut to where they differ, with their digest.
+    """
     keys = dict.fromkeys((*ours, *theirs))
+    differ = [key for key in keys if ours.get(key) != theirs.get(key)]
+    return [f"{key} {' / '.join(_cut(ours.get(key), theirs.get(key)))}" for key in differ]
+
+
+def _cut(*values: Any) -> list[str]:
+    """What two values are, from a little before their first difference on if all that is shown is alike."""
+    texts = ["nothing" if value is None else str(value) for value in values]
+    alike = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = 0 if alike < _SHOWN else alike - _BEFORE
     return [
-        f"{key} {shown(ours.get(key))} / {shown(theirs.get(key))}"
-        for key in keys
-        if ours.get(key) != theirs.get(key)
+        f"{'...' * (start > 0)}{text[start : start + _SHOWN]}"
+        + (f"... [{digest(text, size=4)}]" if len(text) > start + _SHOWN else "")
+        for text in texts
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from mempo_agents.models.base import Model, Sampling
 from mempo_agents.models.table import MODELS, ask_once, make_model
 from mempo_agents.rollout import episodes as play
 from mempo_benchmarks.journal import open_run
-from mempo_benchmarks.results import FAILED, SCRIPTED, Arm, Plan, Row, address, read_rows, row_of
+from mempo_benchmarks.results import FAILED, SCRIPTED, Arm, Plan, Row, address, first_line, read_rows, row_of
 from mempo_benchmarks.sources import code_digest, own_digest, package_digest, source
 from mempo_benchmarks.watch import Watched
 from mempo_env import ENVIRONMENTS, __version__
 from mempo_env.arguments import memory_kind
 from mempo_env.env import SearchQAEnv
-from mempo_env.errors import ConfigError, ResultsError
+from mempo_env.errors import ConfigError, ResultsError, RolloutError
 from mempo_env.files import digest
 from mempo_env.progress import progress
 from mempo_env.questions.prepared import MANIFEST
@@ -32,6 +32,9 @@ from mempo_env.types import Episode, StopReason
 FLOORS = ("empty", "random")
 CEILING = "oracle"
 """Always run, so that every table says what nothing and what everything is worth."""
+
+GONE = 20
+"""Episodes that fail in a row for want of a model or a retriever, after which a run stops."""
 
 
 def make_plan(
@@ -119,7 +122,13 @@ def make_plan(
     )
 
 
-def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False) -> None:
+def bench(
+    plan: Plan,
+    out: Path,
+    num_envs: int = 16,
+    retry_failed: bool = False,
+    begins: Callable[[], None] = lambda: None,
+) -> None:
     """Play what is missing of a plan; each finished episode is on disk before the next one is asked for.
 
     An episode that failed (agent error, timeout, retriever error) is a result like any other: it is counted,
@@ -130,9 +139,11 @@ def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False)
         out: Folder of the run: run.json and results.jsonl.
         num_envs: Episodes at a time; changes nothing but the speed.
         retry_failed: Play those again that failed by no fault of the agent; a row stays until it has another.
+        begins: Called when nothing was refused, before the first episode.
 
     Raises:
         ConfigError: if `num_envs` is less than 1.
+        RolloutError: if `GONE` episodes in a row failed for want of a model or a retriever; they are kept.
         ResultsError: if the folder is of another plan, in use, changed by hand, or can't be written; or if
             the data or the index are not those of the plan any more.
     """
@@ -148,8 +159,10 @@ def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False)
     with open_run(out, plan) as append:
         rows = read_rows(out, plan, Row)
         done = {(row.agent, row.index) for row in rows if not (retry_failed and row.masked)}
+        begins()
         total = len(plan.arms) * len(plan.questions)
         with progress("bench", total, len(done), "episodes") as advance:
+            gone = 0  # failed in a row
             for arm in plan.arms:
                 agent = Watched(make_agent(arm.agent, env.questions, asked), partial(advance, 0))
                 left = [i for i in range(len(plan.questions)) if (arm.agent, i) not in done]
@@ -161,8 +174,19 @@ def bench(plan: Plan, out: Path, num_envs: int = 16, retry_failed: bool = False)
                     seed=[plan.seed + index for index in left],
                 ):
                     _check_sources(plan, arm, episode, env)
-                    append(row_of(plan, arm, left[i], episode, agent.ended(plan.questions[left[i]])))
+                    row = row_of(plan, arm, left[i], episode, agent.ended(plan.questions[left[i]]))
+                    append(row)
                     advance(1, agent.told)
+                    gone = gone + 1 if row.masked and row.stop_reason != StopReason.MEMORY_ERROR else 0
+                    if gone == GONE:
+                        raise RolloutError(_stopped(out, first_line(row.stop_detail)))
+
+
+def _stopped(out: Path, why: str) -> str:
+    return (
+        f"{out}: stopped, for {GONE} episodes in a row failed by no fault of the agent, the last by {why}; "
+        "mend that, and run the same command with --retry-failed, which plays them again and goes on"
+    )
 
 
 def failures(plan: Plan, out: Path) -> dict[str, list[Row]]:

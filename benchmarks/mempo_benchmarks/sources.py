@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -47,7 +48,7 @@ def source(module: str) -> Path:
 
 
 def own_digest(names: Iterable[str], things: Iterable[Any]) -> str:
-    """Of a user's modules behind some things, with those of theirs that these import; "" if there are none.
+    """Of a user's modules behind some things, with those of theirs that these import: "file=digest" of each.
 
     Files other than source, such as a prompt in a text file, are the business of `fingerprint`.
 
@@ -59,8 +60,26 @@ def own_digest(names: Iterable[str], things: Iterable[Any]) -> str:
     settings = (str(value) for one in things if isinstance(one, BankConfig) for value in astuple(one))
     named = [name.partition(":")[0] for name in (*names, *settings) if ":" in name]
     files = own_files([*named, *map(_module, things)])
-    parts = [part for name in sorted(files) for part in (name, files[name].read_bytes())]
-    return digest(*parts) if parts else ""
+    return " ".join(
+        f"{_place(name, files[name])}={digest(files[name].read_bytes())}" for name in sorted(files)
+    )
+
+
+def changed_files(there: str, here: str) -> list[str]:
+    """The files of a user's own in which two fingerprints differ; none if they differ in more than that."""
+    one, other = (dict(_OWN.findall(text)) for text in (there, here))
+    if _OWN.sub("", there).split() != _OWN.sub("", here).split():
+        return []
+    return sorted(name for name in one | other if one.get(name) != other.get(name))
+
+
+_OWN = re.compile(r"(\S+\.py)=(\w+)")
+
+
+def _place(module: str, file: Path) -> str:
+    """The file of a module, from where modules are imported on."""
+    path = module.replace(".", "/")
+    return f"{path}/__init__.py" if file.name == "__init__.py" else f"{path}.py"
 
 
 def own_files(modules: Iterable[str]) -> dict[str, Path]:

@@ -9,11 +9,22 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mempo_benchmarks.costs import Price, Spent, check_prices, spending
 from mempo_benchmarks.metrics import METRICS, Metric, units
 from mempo_benchmarks.pairs import Pair, between, memory_gains, paired
-from mempo_benchmarks.results import FAILED, Arm, Plan, Row, differences, first_line, read_plan, read_rows
+from mempo_benchmarks.results import (
+    FAILED,
+    Arm,
+    Plan,
+    Row,
+    alike,
+    differences,
+    first_line,
+    read_plan,
+    read_rows,
+)
 from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_benchmarks.stats import Interval, bounded, mean_intervals, pareto_front, wilson
 from mempo_env.errors import ResultsError, lookup
@@ -173,18 +184,15 @@ def compare(
         )
     prices = prices or {}
     check_prices(prices, {arm.model for plan in plans.values() for arm in plan.arms})
-    names = Counter(arm.agent for plan in plans.values() for arm in plan.arms)
+    told = _told(plans)
+    names = Counter(arm.agent for _, arm, _ in told)
     arms: list[ArmSummary] = []
     rows: dict[str, list[Row]] = {}
-    for run, plan in plans.items():
-        played: dict[str, list[Row]] = {arm.agent: [] for arm in plan.arms}
-        for row in read_rows(Path(run), plan, Row):
-            played[row.agent].append(row)
-        for arm in plan.arms:
-            label = arm.agent if names[arm.agent] == 1 else f"{arm.agent} ({Path(run).name})"
-            label = label if label not in rows else f"{arm.agent} ({run})"
-            rows[label] = sorted(played[arm.agent], key=lambda row: row.index)
-            arms.append(_summary(label, run, plan, arm, rows[label], prices.get(arm.model)))
+    for run, arm, played in told:
+        label = arm.agent if names[arm.agent] == 1 else f"{arm.agent} ({Path(run).name})"
+        label = label if label not in rows else f"{arm.agent} ({run})"
+        rows[label] = played
+        arms.append(_summary(label, run, plans[run], arm, played, prices.get(arm.model)))
     chosen = lookup(
         {arm.agent: arm.label for arm in reversed(arms)} | {a: a for a in rows}, baseline, "baseline"
     )
@@ -200,6 +208,28 @@ def compare(
         front=tuple(_front(arms)),
         baseline=chosen,
     )
+
+
+def _told(plans: Mapping[str, Plan]) -> list[tuple[str, Arm, list[Row]]]:
+    """(run, arm, its rows) of all arms, floors and ceiling once for runs in which they did the same."""
+    told: list[tuple[str, Arm, list[Row]]] = []
+    done: list[tuple[Any, ...]] = []
+    for run, plan in plans.items():
+        played: dict[str, list[Row]] = {arm.agent: [] for arm in plan.arms}
+        for row in read_rows(Path(run), plan, Row):
+            played[row.agent].append(row)
+        for arm in plan.arms:
+            rows = sorted(played[arm.agent], key=lambda row: row.index)
+            did = arm, plan.common(), [replace(row, seconds=0.0) for row in rows]
+            if _role(arm.agent) and did in done:
+                continue
+            done.append(did)
+            told.append((run, arm, rows))
+    return told
+
+
+def _role(agent: str) -> str:
+    return "floor" if agent in FLOORS else "ceiling" if agent == CEILING else ""
 
 
 def _differing(plans: dict[str, Plan]) -> list[str]:
@@ -223,7 +253,7 @@ def _summary(
         agent=arm.agent,
         model=arm.model,
         run=run,
-        role="floor" if arm.agent in FLOORS else "ceiling" if arm.agent == CEILING else "",
+        role=_role(arm.agent),
         done=len(rows),
         planned=len(plan.questions),
         asks=arm.asks,
@@ -240,8 +270,8 @@ def _summary(
 
 
 def _failed(rows: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Of each arm how many episodes failed, whose fault that was, and what the first of them says."""
-    told = []
+    """How many episodes of each arm failed, whose fault that was, and, once, what the first of them says."""
+    told: dict[str, tuple[str, list[str]]] = {}
     for label, played in rows.items():
         kinds: dict[str, list[Row]] = {}
         for row in played:
@@ -250,8 +280,9 @@ def _failed(rows: Mapping[str, Sequence[Row]]) -> list[str]:
                 kinds.setdefault(fault, []).append(row)
         for fault, failed in kinds.items():
             said = first_line(failed[0].stop_detail) or failed[0].stop_reason
-            told.append(f"{len(failed):,} of {len(played):,} {label} episodes failed {fault}: {said}")
-    return told
+            count = f"{len(failed):,} of {len(played):,} {label}"
+            told.setdefault(alike(f"{fault}: {said}"), (f"{fault}: {said}", []))[1].append(count)
+    return [f"{', '.join(counts)} episodes failed {said}" for said, counts in told.values()]
 
 
 def _mixed(arms: Sequence[ArmSummary]) -> list[str]:
@@ -267,14 +298,20 @@ def _mixed(arms: Sequence[ArmSummary]) -> list[str]:
 
 
 def _apart(arms: Sequence[ArmSummary]) -> list[str]:
-    """Of each arm that takes no part in differences and front, why."""
-    told = []
+    """Which arms take no part in differences and front, and why."""
+    told: dict[tuple[str, str, str], list[str]] = {}
     for arm in arms:
         if not arm.complete:
-            told.append(f"{arm.label} is incomplete: {arm.done:,} of {arm.planned:,} episodes")
+            kind = "is incomplete", "are incomplete", f"{arm.done:,} of {arm.planned:,} episodes"
+            told.setdefault(kind, []).append(arm.label)
         elif not arm.compares:
-            told.append(f"{arm.label} did not play: {arm.failed:,} of {arm.done:,} episodes failed")
-    return [f"{line}; it has no part in differences and front" for line in told]
+            kind = "did not play", "did not play", f"{arm.failed:,} of {arm.done:,} episodes failed"
+            told.setdefault(kind, []).append(arm.label)
+    return [
+        f"{', '.join(labels)} {one if len(labels) == 1 else several}: {figures}; "
+        f"{'it has' if len(labels) == 1 else 'they have'} no part in differences and front"
+        for (one, several, figures), labels in told.items()
+    ]
 
 
 def _several(rows: Sequence[Row]) -> Several | None:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from mempo_agents.models.base import Message, Model, ModelError, Prompt, Sampling
 from mempo_agents.models.scripted import ScriptedModel
-from mempo_agents.own import own
-from mempo_env.errors import ConfigError, lookup
+from mempo_agents.own import lookup_or_own, own
+from mempo_env.errors import ConfigError
 
 
 def _scripted(rest: str) -> Model:
@@ -62,7 +62,9 @@ def make_model(name: str, sampling: Sampling | None = None) -> Model:
             "says itself how it samples"
         )
     if kind in MODELS or not colon:
-        return lookup(MODELS, kind, "model")(rest, **({} if sampling is None else {"sampling": sampling}))
+        return lookup_or_own(MODELS, kind, "model")(
+            rest, **({} if sampling is None else {"sampling": sampling})
+        )
     return cast(Model, own(name, "model", ("name", "fingerprint", "generate")))
 
 

@@ -24,7 +24,7 @@ def memory() -> None:
 
 @app.command()
 def simulate(
-    out: Annotated[Path, typer.Option(help="Folder of the results; an unfinished sweep is gone on with.")],
+    out: Annotated[Path, typer.Option(help="Folder of one sweep; an unfinished one is gone on with.")],
     run: Annotated[
         Path | None,
         typer.Option(help="Replay the episodes of a run of `mempo bench run` with a bank; none: made up."),
@@ -34,7 +34,9 @@ def simulate(
     ] = None,
     capacity: Annotated[str, typer.Option(help="Entries that a bank may hold.")] = "16,64,256",
     eviction: Annotated[str, typer.Option(help="Who goes: least_used, least_recent, oldest.")] = "least_used",
-    duplicate: Annotated[str, typer.Option(help="Similarity from which a write is a duplicate.")] = "0.86",
+    duplicate: Annotated[
+        str, typer.Option(help="Threshold: similarity from which a write is a duplicate.")
+    ] = "0.86",
     on_duplicate: Annotated[str, typer.Option(help="What becomes of one: refuse, merge.")] = "refuse",
     embed: Annotated[
         str, typer.Option(help="Similarity: ngrams, sentence-transformers/NAME, module:function.")
@@ -58,7 +60,8 @@ def simulate(
     ] = None,
 ) -> None:
     """Sweep settings of a memory bank over streams of operations; several values are joined by commas."""
-    from mempo_benchmarks.memory.sweep import sweep
+    from mempo_benchmarks.memory.sweep import SWEEP, begin, sweep
+    from mempo_env.files import atomic_file
     from mempo_env.memory.bank import BankConfig
 
     banks: dict[str, Sequence[Any]] = {
@@ -70,7 +73,11 @@ def simulate(
     }
     given = {"noise": noise, "drift": drift, "writes": writes, "streams": streams, "seed": seed}
     axes, of_streams = _streams(run, agent, {name: v for name, v in given.items() if v is not None})
-    _show(sweep({**axes, **banks}, out, bank=BankConfig(), **of_streams), out)
+    settings = begin({**axes, **banks}, out, **of_streams)
+    cells = sweep({**axes, **banks}, out, bank=BankConfig(), **of_streams)
+    with atomic_file(out / SWEEP) as file:
+        file.write(settings)
+    _show(cells, out)
 
 
 def _streams(
@@ -121,7 +128,7 @@ def _show(cells: Sequence[Any], out: Path) -> None:
     from rich.console import Console
 
     from mempo_benchmarks.memory.plot import plot
-    from mempo_benchmarks.memory.sweep import ENOUGH, swept, telling, warning, write_table
+    from mempo_benchmarks.memory.sweep import ENOUGH, PLOT, TABLE, swept, telling, warning, write_table
     from mempo_benchmarks.report import table
 
     axes, measures = swept(cells), telling(cells)
@@ -140,9 +147,9 @@ def _show(cells: Sequence[Any], out: Path) -> None:
     console.print(table(f"Memory banks, streams each: {each}{few}", heads, rows))
     if text := warning(cells):
         console.print(f"warning: {text}")
-    write_table(cells, out / "simulate.csv")
-    plot(cells, out / "simulate.png")
-    typer.echo(f"table: {out / 'simulate.csv'}\nplot: {out / 'simulate.png'}")
+    write_table(cells, out / TABLE)
+    plot(cells, out / PLOT)
+    typer.echo(f"table: {out / TABLE}\nplot: {out / PLOT}")
 
 
 def _words(text: str) -> list[str]:

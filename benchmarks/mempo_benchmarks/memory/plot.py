@@ -9,15 +9,23 @@ from typing import Any
 from mempo_benchmarks.memory.sweep import IN_TOKENS, Cell, swept, telling
 from mempo_env.errors import MissingExtra
 from mempo_env.files import atomic_file
+from mempo_env.memory.simulator import TOO_MANY_MERGES
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 """Colours that the colour-blind can tell apart (Okabe and Ito)."""
 
 
+WIDE = 3
+"""Panels beside one another at most."""
+
+WARNED = f"dashed: warning from {TOO_MANY_MERGES:.0%} on"
+
+
 def plot(cells: Sequence[Cell], file: Path) -> None:
     """A panel for each measure over the first axis swept, a line for each value of the second.
 
-    There is a row of panels for each combination of the values of further axes.
+    There is a block of panels for each combination of the values of further axes. A dashed line shows the
+    share of merged or refused writes from which on practice doubts the threshold.
     """
     try:
         from matplotlib.figure import Figure
@@ -30,15 +38,23 @@ def plot(cells: Sequence[Cell], file: Path) -> None:
     for cell in cells:
         rows.setdefault(tuple(cell.settings[name] for name in further), []).append(cell)
     measures = telling(cells)
-    figure = Figure(figsize=(2.9 * len(measures), 2.6 * len(rows) + 0.6), dpi=130, layout="constrained")
-    panels = figure.subplots(len(rows), len(measures), squeeze=False, sharey="col")
-    for row, (values, those) in zip(panels, rows.items(), strict=True):
-        for axis, (measure, name) in zip(row, measures.items(), strict=True):
+    wide = min(len(measures), WIDE)
+    high = -(-len(measures) // wide)  # of a block
+    size = 2.9 * wide, 2.6 * high * len(rows) + 0.6
+    figure = Figure(figsize=size, dpi=130, layout="constrained")
+    panels = figure.subplots(high * len(rows), wide, squeeze=False).reshape(len(rows), -1)
+    for block, (values, those) in zip(panels, rows.items(), strict=True):
+        for axis, (measure, name) in zip(block, measures.items(), strict=False):
             _panel(axis, those, measure, x, line)
             axis.set(title=name, xlabel=x.replace("_", " "))
-        row[0].set_ylabel("\n".join(_named(name, value) for name, value in zip(further, values, strict=True)))
-    for axis, measure in zip(panels[0], measures, strict=True):
-        axis.set_ylim(*((0, None) if measure in IN_TOKENS else (-0.03, 1.03)))
+        for axis in block[::wide]:
+            axis.set_ylabel("\n".join(map(_named, further, values)))
+        for axis in block[len(measures) :]:
+            axis.remove()
+    for axes, measure in zip(panels.T, measures, strict=False):
+        top = max(axis.dataLim.y1 for axis in axes)
+        for axis in axes:
+            axis.set_ylim(*((0, 1.05 * top or 1) if measure in IN_TOKENS else (-0.03, 1.03)))
     if line:
         handles, labels = panels[0][0].get_legend_handles_labels()
         title = line.replace("_", " ")
@@ -60,6 +76,9 @@ def _panel(axis: Any, cells: Sequence[Cell], measure: str, x: str, line: str | N
         those = [cell for cell in cells if line is None or cell.settings[line] == value]
         at = [places.index(cell.settings[x]) for cell in those]
         _curve(axis, at, those, measure, COLOURS[i % len(COLOURS)], value)
+    if measure == "merges":
+        axis.axhline(TOO_MANY_MERGES, color="#555555", lw=0.9, ls="--", gid=WARNED)
+        axis.text(0.02, 0.97, WARNED, transform=axis.transAxes, va="top", color="#555555", fontsize=7.5)
     axis.set_xticks(range(len(places)), [f"{place}" for place in places])
     axis.spines[["top", "right"]].set_visible(False)
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from mempo_benchmarks.results import differences
 from mempo_benchmarks.stats import Interval, mean_interval
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import BAD_JSON, atomic_file, digest
@@ -23,6 +24,7 @@ from mempo_env.memory.streams import Stream, StreamSpec, made_up
 from mempo_env.progress import progress
 
 CELLS = "cells"
+TABLE, PLOT, SWEEP = "simulate.csv", "simulate.png", "sweep.json"
 VERSION = 3
 """Of what a replay does: cells of another are not taken for this one's."""
 
@@ -133,6 +135,37 @@ def sweep(
             found.append(cell)
             advance(1)
     return found
+
+
+def begin(axes: Mapping[str, Sequence[Any]], out: Path, **of_streams: Any) -> bytes:
+    """What a sweep is, to be kept beside its table; refuses a folder that holds the table of another one.
+
+    Args:
+        axes: As for `sweep`, like
+        out: the folder and
+        of_streams: the streams.
+
+    Raises:
+        ResultsError: if another sweep, or one of nobody knows what, was finished there.
+    """
+    recorded = of_streams.get("streams") or {}
+    streams = {f"episodes of {name}": digest(*map(digest_of, each)) for name, each in recorded.items()}
+    made = {"spec": of_streams.get("spec"), "seeds": list(of_streams.get("seeds", ()))}
+    settings = {name: list(values) for name, values in axes.items()} | (streams or made)
+    here = msgspec.json.decode(msgspec.json.encode(settings))
+    if not (out / TABLE).exists():
+        return msgspec.json.format(msgspec.json.encode(here))
+    try:
+        there = msgspec.json.decode((out / SWEEP).read_bytes(), type=dict[str, Any])
+    except (OSError, *BAD_JSON):
+        raise ResultsError(
+            f"{out}: holds {TABLE} without {SWEEP}, so it is of nobody knows what; choose another --out"
+        ) from None
+    if changes := differences(there, here):
+        raise ResultsError(
+            f"{out}: holds another sweep (there / here: {'; '.join(changes)}); choose another --out"
+        )
+    return msgspec.json.format(msgspec.json.encode(here))
 
 
 def digest_of(stream: Stream) -> str:

@@ -77,7 +77,9 @@ def diagnose(rows: Rows, settings: Settings) -> Diagnosis:
     fine, unchecked = {}, {}
     for name, symptom in SYMPTOMS.items():
         missing = [field for field in symptom.needs.split() if not _measured(rows, field)]
-        if symptom.ruled_out and _measured(rows, symptom.ruled_out[0]):
+        if missing and "sft" in settings:
+            unchecked[name] = "a run of sft has no rollouts"
+        elif symptom.ruled_out and _measured(rows, symptom.ruled_out[0]):
             fine[name] = symptom.ruled_out[1]
         elif missing:
             unchecked[name] = f"{', '.join(missing)} not in the metrics"
@@ -105,6 +107,7 @@ TRENDS = 8
 """Rows without which a first and a last quarter say nothing."""
 
 SYMPTOMS: Mapping[str, Symptom] = {
+    "invalid_rounds": Symptom(memory.invalid_rounds, "what is written can be read", "invalid"),
     "no_advantage": Symptom(
         credit.no_advantage,
         "advantages are alive wherever the task is not solved",

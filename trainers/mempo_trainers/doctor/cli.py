@@ -76,9 +76,16 @@ def _show(run: Path, found: Diagnosis) -> None:
                 Text(f"{finding.symptom}\n{finding.severity}", style=colour), Text("\n".join(lines))
             )
         console.print(table)
-    for title, told in (("checked, fine", found.fine), ("not checked", found.unchecked)):
-        for name, text in told.items():
-            console.print(Text(f"{title}: {name}: {text}"), soft_wrap=True)
+    for name, text in found.fine.items():
+        console.print(Text(f"checked, fine: {name}: {text}"), soft_wrap=True)
+    for name, text in _alike(found.unchecked).items():
+        console.print(Text(f"not checked: {name}: {text}"), soft_wrap=True)
+
+
+def _alike(unchecked: dict[str, str]) -> dict[str, str]:
+    """What could not be checked, in one line where that is all for one reason."""
+    reasons = set(unchecked.values())
+    return {"all others": reasons.pop()} if len(reasons) == 1 < len(unchecked) else unchecked
 
 
 def _lead(run: Path, found: Diagnosis) -> str:

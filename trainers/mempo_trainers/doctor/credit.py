@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mempo_trainers.doctor.figures import (
     SOLVED,
+    UNREAD,
     Finding,
     Rows,
     Settings,
     column,
     configured,
+    invalid_share,
     numbers,
+    option,
     steps_of,
 )
 from mempo_trainers.losses import SAMPLER_GAP
@@ -32,6 +35,12 @@ FIRST_ROUND = 0.01
 
 BY_DESIGN = frozenset({"attribution"})
 """Estimators that pay writes alone, of which first rounds have none."""
+
+PAYS_MEMORY = frozenset({"mempo", "mempo_gain", "memory_only", "spread", "attribution"})
+"""Estimators that pay for memory already,"""
+
+MEANS = frozenset({"em_mean", "f1_mean", "bank"})
+"""and rewards that pay for each answer."""
 
 FIRST_KL = 1e-5
 """Nats a token in the first step: the reference is the policy itself, and float noise squares to less."""
@@ -55,13 +64,24 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
     alone = configured(settings, "rollouts", None) == 1
     if alone and outcome == groups:
         action = (
-            "a group of one rollout has nothing that its outcome is compared with: --rollouts 8, or a critic "
-            "(--algo ppo --credit gae)"
+            "a group of one rollout has nothing that its outcome is compared with: "
+            f"{option(settings, 'rollouts', '8')}, or a critic "
+            f"({option(settings, 'algo', 'ppo')} {option(settings, 'credit', 'gae')})"
         )
+    elif invalid_share(rows) >= UNREAD:
+        action = "hardly a round can be read, so all are worth the same: see invalid_rounds"
     elif alike < ALIKE:
-        action = "all rollouts of a group are alike: raise --entropy, sample at a higher temperature"
-    elif not memory:
-        action = "give a denser signal: --credit mempo, --reward em_mean, or fewer --objectives"
+        action = (
+            f"all rollouts of a group are alike: raise {option(settings, 'entropy')}, sample at a higher "
+            "temperature"
+        )
+    elif not any(row.get("memory_tokens", 1) for row in rows):
+        action = (
+            "no memory is written, and what memories are worth is paid to their tokens alone: start from a "
+            "policy that writes some"
+        )
+    elif memory < dead:
+        action = denser(settings)
     else:
         action = (
             "neither outcome nor memory differs within groups: see whether searches find anything (recall)"
@@ -80,6 +100,24 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
         threshold=f"{DEAD:.0%} of groups",
         action=action,
     )
+
+
+def denser(settings: Settings) -> str:
+    """What else would make rollouts differ: settings of the run's own command that are not so already."""
+    task = settings.get("task")
+    task = {**task, **task.get("environment", {})} if isinstance(task, dict) else {}
+    several = task.get("objectives", 2) != 1
+    told = [option(settings, "credit", "mempo")] * (configured(settings, "credit", "") not in PAYS_MEMORY)
+    told += [option(settings, "reward", "em_mean")] * (several and task.get("reward") not in MEANS)
+    told += [f"fewer {option(settings, 'objectives')}"] * several
+    if not told:
+        return "no setting makes the signal denser: start from a policy that is right now and then"
+    return f"give a denser signal: {_joined(told)}"
+
+
+def _joined(told: Sequence[str]) -> str:
+    *most, last = told
+    return f"{', '.join(most)}, or {last}" if len(most) > 1 else " or ".join(told)
 
 
 def first_round(rows: Rows, settings: Settings) -> Finding | str | None:
@@ -124,7 +162,8 @@ def memory_term(rows: Rows, settings: Settings) -> Finding | None:
         threshold="every group of every step",
         action=(
             "see whether episodes have a second round (max_rounds), whether memories of a group differ, and "
-            "the option floor; or do without the term: --credit grpo"
+            "the option floor; or do without the term: "
+            f"{option(settings, 'credit', 'grpo')}"
         ),
     )
 
@@ -182,7 +221,8 @@ def not_finite(rows: Rows, settings: Settings) -> Finding | None:
     ]
     if not bad:
         return None
-    credit, told, action = "", "", "lower --learning-rate; look for log-probs of -inf"
+    credit, told = "", ""
+    action = f"lower {option(settings, 'learning_rate')}; look for log-probs of -inf"
     if wild:
         credit = bad[0].get("credit", "the estimator")
         told = f"; advantages of {credit} are no numbers in {len(wild)} of them, from {steps_of(wild[:1])}"

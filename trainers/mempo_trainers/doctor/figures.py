@@ -17,6 +17,9 @@ Settings: TypeAlias = Mapping[str, Any]
 SOLVED = 0.9
 """Success from which on nothing is left to learn: dead groups and a flat reward are as they should be."""
 
+UNREAD = 0.5
+"""Share of invalid rounds from which on a run mostly learns that nothing is worth anything."""
+
 NOISE = 3.0
 """Standard errors that a change between two parts of a run must pass: by chance one run in 700 does."""
 
@@ -74,9 +77,31 @@ def steps_of(rows: Rows) -> str:
 
 
 def configured(settings: Settings, name: str, default: Any) -> Any:
-    """A setting of the loop."""
-    config = settings.get("config")
+    """A setting of the loop, also of one that imitates."""
+    config = settings.get("config", settings.get("sft"))
     return config.get(name, default) if isinstance(config, dict) else default
+
+
+def option(settings: Settings, name: str, value: str = "") -> str:
+    """A setting of the loop or the task as the run's own command takes it: of its own, or by --set."""
+    if not by_set(settings):
+        return f"--{name.replace('_', '-')} {value}".rstrip()
+    whole = _TASK.get(name, f"{'sft' if 'sft' in settings else 'config'}.{name}")
+    return f"--set {whole}={value}" if value else whole
+
+
+_TASK = {"objectives": "task.objectives", "reward": "task.environment.reward", "max_new": "policy.max_new"}
+
+
+def by_set(settings: Settings) -> bool:
+    """Whether it is a run of a language model, whose settings stand in tables."""
+    return isinstance(settings.get("policy"), Mapping)
+
+
+def invalid_share(rows: Rows) -> float:
+    """Of the rounds in the last quarter, how many could not be read; 0 where nobody counted them."""
+    shares = [row["invalid"] for row in rows if "invalid" in row]
+    return float(quarters(np.array(shares, np.float64))[1].mean()) if shares else 0.0
 
 
 def aggregation(settings: Settings) -> str:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mempo_trainers.doctor.credit import DEAD, FIRST_ROUND
+from mempo_trainers.doctor.credit import DEAD, FIRST_ROUND, denser
 from mempo_trainers.doctor.figures import (
     FLAT,
     NOISE,
@@ -17,6 +17,7 @@ from mempo_trainers.doctor.figures import (
     column,
     configured,
     noise,
+    option,
     quarters,
     steps_of,
 )
@@ -67,9 +68,10 @@ def reward_flat(rows: Rows, settings: Settings) -> Finding | None:
         ),
         threshold=f"a fall of {NOISE:g} standard errors, a gain in reward of at most {FLAT:g}",
         action=(
-            "only memory is paid for: make the outcome teach too (--reward em_mean, fewer --objectives)"
+            f"only memory is paid for, so make the outcome teach too; {denser(settings)}"
             if only_memory
-            else "see whether the reward is that of the answers given: score a few by hand; raise --kl"
+            else "see whether the reward is that of the answers given: score a few by hand; raise "
+            f"{option(settings, 'kl')}"
         ),
     )
 
@@ -88,11 +90,17 @@ def nothing_moves(rows: Rows, settings: Settings) -> Finding | str | None:
         return "it has next to nothing to learn from, for groups are dead: see no_advantage"
     entropy, kl = (float(configured(settings, name, 0.0)) for name in ("entropy", "kl"))
     if kl >= HEAVY_KL:
-        action = f"the divergence holds it where it began: a smaller --kl than {kl:g}, such as 0.01"
+        smaller = f"a smaller {option(settings, 'kl')} than {kl:g}"
+        action = f"the divergence holds it where it began: {smaller}, such as 0.01"
     elif entropy >= HEAVY_ENTROPY:
-        action = f"it is paid for chance: a smaller --entropy than {entropy:g}, such as 0.01"
+        action = (
+            f"it is paid for chance: a smaller {option(settings, 'entropy')} than {entropy:g}, such as 0.01"
+        )
     else:
-        action = "a greater --learning-rate; if that is of no use, see whether rewards depend on what it does"
+        action = (
+            f"a greater {option(settings, 'learning_rate')}; if that is of no use, see whether rewards "
+            "depend on what it does"
+        )
     told = ("reward", "entropy", *["kl"] * (kl > 0), "policy_kl", "grad_norm")  # without it, no reference
     ends = {name: quarters(column(rows, name)) for name in told}
     return Finding(
@@ -133,12 +141,13 @@ def collapse(rows: Rows, settings: Settings) -> Finding | None:
         return None
     told = {name: column(rows, name) for name in ("entropy", "policy_kl", "clip_share", "grad_norm")}
     then, now = ({name: float(values[part].mean()) for name, values in told.items()} for part in (good, end))
+    slower = f"a lower {option(settings, 'learning_rate')}"
     if max(column(rows, "clip_share")) > CLIPPED:
-        action = "the steps are too long: lower --learning-rate, fewer --epochs"
+        action = f"the steps are too long: {slower}, fewer {option(settings, 'epochs')}"
     elif now["entropy"] < SHARP * float(column(rows, "entropy")[0]):
-        action = "it stopped trying: --entropy 0.01, a lower --learning-rate, an earlier checkpoint"
+        action = f"it stopped trying: {option(settings, 'entropy', '0.01')}, {slower}, an earlier checkpoint"
     else:
-        action = "lower --learning-rate, hold it near its start by --kl 0.01"
+        action = f"{slower}, hold it near its start by {option(settings, 'kl', '0.01')}"
     return Finding(
         symptom="collapse",
         severity="error",
@@ -166,5 +175,5 @@ def entropy_gone(rows: Rows, settings: Settings) -> Finding | None:
             f"quarter of {steps_of(rows)}, where success is {quarters(column(rows, 'success'))[1].mean():.3f}"
         ),
         threshold=f"{SHARP:.0%} of the first step's, at a success below {SOLVED:g}",
-        action="--entropy 0.01, a lower --learning-rate",
+        action=f"{option(settings, 'entropy', '0.01')}, a lower {option(settings, 'learning_rate')}",
     )

@@ -1,4 +1,4 @@
-"""What is wrong with memories and searches."""
+"""What is wrong with what is written, with memories and searches."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import numpy as np
 from mempo_trainers.doctor.figures import (
     FLAT,
     NOISE,
+    UNREAD,
     Finding,
     Rows,
     Settings,
+    by_set,
     column,
+    invalid_share,
     noise,
+    option,
     quarters,
     steps_of,
 )
@@ -32,11 +36,40 @@ WAIT = 0.05
 """and the seconds a round from which on somebody waits for it."""
 
 
-def memory_empty(rows: Rows, settings: Settings) -> Finding | None:
+def invalid_rounds(rows: Rows, settings: Settings) -> Finding | None:
+    """What is written can mostly not be read: nothing is searched, kept or answered by it."""
+    share = invalid_share(rows)
+    if not share >= UNREAD:
+        return None
+    told = ""
+    if "output_tokens" in rows[0]:
+        told = (
+            f"; {quarters(column(rows, 'output_tokens'))[1].mean():,.0f} tokens are written in a round then"
+        )
+        most = settings["policy"].get("max_new") if by_set(settings) else None
+        told += f", at most {most:,}" if most else ""
+    action = "start from a policy that knows the form of an action, and look at what it does"
+    if by_set(settings):
+        action = (
+            "look at episodes with mempo view; where texts are cut off, a larger "
+            f"{option(settings, 'max_new')}; where tags are missing, more steps of mempo train sft first"
+        )
+    return Finding(
+        symptom="invalid_rounds",
+        severity="error",
+        evidence=f"{share:.0%} of rounds are invalid in the last quarter of {steps_of(rows)}{told}",
+        threshold=f"{UNREAD:.0%} of rounds",
+        action=action,
+    )
+
+
+def memory_empty(rows: Rows, settings: Settings) -> Finding | str | None:
     """Memories hold nothing: only their tags are written."""
     _, last = quarters(column(rows, "memory_empty"))
     if not last.mean() > EMPTY:
         return None
+    if invalid_share(rows) >= UNREAD:
+        return "they hold nothing, for hardly a round can be read: see invalid_rounds"
     return Finding(
         symptom="memory_empty",
         severity="warning",
