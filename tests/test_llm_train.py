@@ -150,7 +150,8 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(
         lines += [f"{key} = {toml(value)}" for key, value in part.items() if value is not None]
     file.write_text("\n".join(lines))
     process = mempo("train", "llm", "--config", file, "--out", out)
-    while len((out / "metrics.jsonl").read_bytes().splitlines() if out.exists() else ()) < step:
+    rows = out / "metrics.jsonl"
+    while len(rows.read_bytes().splitlines() if rows.exists() else ()) < step:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

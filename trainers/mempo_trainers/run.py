@@ -62,8 +62,7 @@ class Run:
     of steps after the checkpoint are of steps that will be made again: they are cut off.
 
     `config.steps` among the settings says where a run ends, and must decide nothing else: a run goes on to
-    another end as if it had been meant from the start. So does one of `sft.steps`, whose learning rate falls
-    towards its end: steps from here on have the rate of the new one.
+    another end as if it had been meant from the start (of `sft.steps`: with the new end's learning rate).
 
     Args:
         folder: Of the run; made if there is none.
@@ -382,20 +381,13 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The settings in which two runs differ, "name: one / other"; empty if there are none."""
     there, here = flat(one), flat(other)
     differ = sorted(name for name in there | here if there.get(name) != here.get(name))
-    return "; ".join(
-        _changed(name, here) or f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ
-    )
-
-
-def _changed(name: str, here: Mapping[str, Any]) -> str:
-    """What a setting that is a digest stands for, which has changed; "" for any other."""
-    if name == "data.examples":
-        return f"{here.get('examples') or 'what the expert wrote'} has changed"
-    digests = {
-        "model": f"model: the content of {here.get('policy.model')} has changed",
-        "data.questions": "the questions have changed",
-    }
-    return digests.get(name, "")
+    changed = {
+        "data.examples": here.get("examples") or "what the expert wrote",
+        "data.questions": "the set of questions",
+        "model": f"model: {here.get('policy.model')}",
+    }  # of which digests are held
+    told = {name: f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ}
+    return "; ".join(f"{changed[name]} has changed" if name in changed else told[name] for name in differ)
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
