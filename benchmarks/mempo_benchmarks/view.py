@@ -16,8 +16,7 @@ from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.files import read_jsonl
 from mempo_env.types import Episode
-from mempo_env.viewer import SAMPLES, Entry, episodes_page
-from mempo_trainers.run import SETTINGS
+from mempo_env.viewer import SAMPLES, SETTINGS, Entry, episodes_page
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
