@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 _LISTED = 24  # names that a message lists at most; a question set has thousands
 
+_BRIEF = 60  # characters of a value in a message
+
 
 class MempoError(Exception):
     """Any error that a user can mend."""
@@ -73,6 +75,12 @@ class MissingExtra(MempoError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"this needs {package}, which is not installed: pip install 'mempo[{extra}]'")
+
+
+def brief(value: object) -> str:
+    """A value on one line, cut if it is a long one, as a whole prompt is."""
+    told = repr(value)
+    return told if len(told) <= _BRIEF else f"{told[:_BRIEF]}..."
 
 
 def lookup(table: Mapping[str, T], name: str, what: str) -> T:

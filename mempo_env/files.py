@@ -169,8 +169,12 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_jsonl(path: Path, type: type[T]) -> Iterator[tuple[int, T]]:
+def read_jsonl(
+    path: Path, type: type[T], hint: str = "; is the file truncated or edited by hand?"
+) -> Iterator[tuple[int, T]]:
     """Yield (line number, row) of a JSON-lines file, each row checked against a type.
+
+    The hint ends the message for a line that is not of it.
 
     Raises:
         DataError: if the file is missing, or a line is not JSON of that type; names file and line.
@@ -185,9 +189,7 @@ def read_jsonl(path: Path, type: type[T]) -> Iterator[tuple[int, T]]:
             try:
                 yield number, decoder.decode(line)
             except BAD_JSON as error:
-                raise DataError(
-                    f"{path}:{number}: {error}; is the file truncated or edited by hand?"
-                ) from None
+                raise DataError(f"{path}:{number}: {error}{hint}") from None
 
 
 def cache_folder() -> Path:

@@ -23,7 +23,7 @@ from mempo_trainers.policies.tiny_lm import lines
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run
 from mempo_trainers.scores import needed, scored
-from mempo_trainers.sft import SftConfig, sft, shown, tokenised
+from mempo_trainers.sft import SftConfig, sft, shown, texts_used, tokenised
 from mempo_trainers.text import Player, drawing, play, players, rollouts
 from mempo_trainers.tokens import Ragged, View
 from small import TitleRetriever
@@ -376,10 +376,19 @@ def test_contexts_begin_with_what_the_policy_is_told(told: dict[str, Any], start
 
 def test_nothing_to_learn_from_is_refused() -> None:
     pairs = shown(make_agent("oracle", QUESTIONS), ["q0"], ENV)
-    with pytest.raises(ConfigError, match="wanted texts of at most 2 tokens, found none in 3"):
-        tokenised(pairs, tiny(max_new=2))
     longest = max(len(TOKENIZER.encode(text)) for _, text in pairs)
-    assert len(tokenised(pairs, tiny(max_new=longest - 1)).contexts) == 2
+    told = f"max_new: wanted {longest} tokens, .*, got {longest - 1}, which leaves out 1 of 3 texts"
+    with pytest.raises(ConfigError, match=told):
+        tokenised(pairs, tiny(max_new=longest - 1))
+    with pytest.raises(ConfigError, match="wanted texts to imitate, got none"):
+        tokenised([], tiny())
+
+
+def test_few_texts_that_are_too_long_are_left_out() -> None:
+    texts = [list(range(n)) for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 20)]
+    assert texts_used(texts, 9) == list(range(9)) and texts_used(texts, 20) == list(range(10))
+    with pytest.raises(ConfigError, match=r"wanted 20 tokens, .* or at least 9, got 8, which leaves out 2"):
+        texts_used(texts, 8)
 
 
 def test_supervised_learning_reproduces_and_goes_on(tmp_path: Any) -> None:

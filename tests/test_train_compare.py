@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,8 @@ def test_real_runs_of_every_trainer_stand_side_by_side(
     capsys.readouterr()
     assert main(["train", "compare", str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert "algo=grpo     2" in told and "algo=ppo      1" in told
+    assert re.search(r"algo=grpo +2 ", told) and re.search(r"algo=ppo +1 ", told)
+    assert "in toy-0, toy-1 " in told and "in ppo " in told
 
 
 @pytest.mark.parametrize("made", [False, True])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from mempo_agents.base import Context
 from mempo_agents.models.base import Model
 from mempo_agents.prompts import ACT, TASK
-from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, said
+from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, remembering, said
 from mempo_agents.ruled import in_force, told, with_memory
 from mempo_agents.view import read_information, write_information
 
@@ -38,7 +38,7 @@ def play(context: Context) -> Round:
         for chunk in chunks or [segment.text]:
             passage = said("information", chunk, context)
             prompt = (said("system", READ, context), *asked, *memory, *search, passage)
-            memory = remembered((yield composed(prompt, ("</mem>",))), context) or memory
+            memory = remembered((yield remembering(prompt)), context) or memory
     always = kinds(context.segments, "system", "question")
     action = yield composed((*always, *memory, *told(context.segments)), ENDS)
     return with_memory(memory, action)

@@ -14,6 +14,7 @@ from mempo_agents.models.base import Message, Model, Prompt
 from mempo_agents.prompts import ACT, TASK
 from mempo_agents.rounds import (
     ENDS,
+    MEMORY_ENDS,
     ModelAgent,
     Round,
     composed,
@@ -48,7 +49,7 @@ def play(context: Context) -> Round:
             Message("user", joined((*found, *update))),
         )
         shown = (*system, *question, *memory, *written, *found, *update)
-        memory = remembered((yield Prompt(chat, shown, ("</mem>",))), context) or memory
+        memory = remembered((yield Prompt(chat, shown, MEMORY_ENDS, role="mem")), context) or memory
     action = yield composed((*system, *question, *memory, *told(context.segments)), ENDS)
     return with_memory(memory, action)
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Prompt
-from mempo_agents.rounds import ENDS, composed, inside, kinds, said
+from mempo_agents.rounds import ENDS, composed, inside, kinds, remembering, said
 from mempo_agents.ruled import inert, told, unread
 from mempo_agents.view import read_entries, read_questions
 from mempo_env.memory.bank import BankConfig
@@ -119,14 +119,14 @@ def taking_in(instruction: str, notes: Sequence[str], context: Context) -> Promp
     """Asks what to make of the last search, beside the notes; the answer stands in `<mem>`."""
     asked, step = kinds(context.segments, "question"), kinds(context.segments, "call", "information")
     wanted = said("system", instruction, context)
-    return composed((wanted, *asked, *as_memory(notes, context), *step), ("</mem>",))
+    return remembering((wanted, *asked, *as_memory(notes, context), *step))
 
 
 def deciding(instruction: str, entries: dict[int, str], fact: str, context: Context) -> Prompt:
     """Asks what to make of a fact, beside entries with their ids; the answer stands in `<mem>`."""
     wanted, new = said("system", instruction, context), said("mem", written(fact), context)
     like = (said("recall", Recall(fact, entries).text, context),) if entries else ()
-    return composed((wanted, *like, new), ("</mem>",))
+    return remembering((wanted, *like, new))
 
 
 def acting(notes: Sequence[str], context: Context) -> Generator[Prompt, str, str]:

@@ -32,7 +32,7 @@ from mempo_agents.notes import (
     with_operations,
 )
 from mempo_agents.prompts import ACT, TASK
-from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, said, without
+from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembering, said, without
 from mempo_agents.ruled import inert
 from mempo_agents.view import read_information, write_article
 from mempo_env.errors import ConfigError
@@ -81,7 +81,7 @@ def play(context: Context, window: int) -> Round:
     used = tokens(shown)
     if used > PRESSURE * window and steps:
         warned = (said("system", SAVE, context), *without(shown, "system", "hint"))
-        now = structs.replace(now, text=BAR.join(lines((yield composed(warned, ("</mem>",))))) or core.text)
+        now = structs.replace(now, text=BAR.join(lines((yield remembering(warned)))) or core.text)
     if used > window:
         while len(steps) > 1 and tokens(window_of(now, steps, context)) > window / 2:
             leaving += passages(steps.pop(min(steps)))

@@ -14,7 +14,7 @@ from functools import partial
 from mempo_agents.base import Context
 from mempo_agents.models.base import Model
 from mempo_agents.prompts import ACT, TASK
-from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, said
+from mempo_agents.rounds import ENDS, ModelAgent, Round, composed, kinds, remembered, remembering, said
 from mempo_agents.ruled import with_memory
 from mempo_env.settings import Count, check
 from mempo_env.types import Segment
@@ -39,7 +39,7 @@ def play(context: Context, budget: int) -> Round:
     if sum(segment.tokens for segment in shown) <= budget or not kinds(shown, "call"):
         return with_memory((), (yield composed(shown, ENDS)))
     history = tuple(segment for segment in shown if segment.kind not in ("system", "hint"))
-    summary = yield composed((said("system", SUMMARISE, context), *history), ("</mem>",))
+    summary = yield remembering((said("system", SUMMARISE, context), *history))
     memory = remembered(summary, context)
     rest = shown if not memory else kinds(shown, "system", "question") + memory + kinds(shown, "hint")
     return with_memory(memory, (yield composed(rest, ENDS)))

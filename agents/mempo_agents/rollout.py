@@ -15,7 +15,7 @@ import mempo_env
 from mempo_agents.base import Agent, Context
 from mempo_agents.models.base import ModelError
 from mempo_env.env import ABORTS
-from mempo_env.errors import ConfigError, lookup
+from mempo_env.errors import ConfigError, brief, lookup
 from mempo_env.types import Call, Completion, Episode, Segment
 from mempo_env.vector import SearchQAVectorEnv
 
@@ -80,8 +80,8 @@ def _agreed(agent: Agent, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         given = env_kwargs.get(name, value)
         if given is not value and given != value:
             raise ConfigError(
-                f"{name}: the agent {agent.name!r} plays with {value!r}, got {given!r}; leave it out, or "
-                "change the env_kwargs of the agent"
+                f"{name}: the agent {agent.name!r} plays with {brief(value)}, got {brief(given)}; leave it "
+                "out, or change the env_kwargs of the agent"
             )
     return {**env_kwargs, **agent.env_kwargs}
 

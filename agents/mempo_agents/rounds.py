@@ -69,7 +69,7 @@ class ModelAgent(Struct, frozen=True, kw_only=True):
                     rounds[i].close()
                     written[i] = ended(answer, calls[i])
                 else:
-                    calls[i].append(counted(prompts[i], answer))
+                    calls[i].append(replace(counted(prompts[i], answer), role=prompts[i].role))
                     go_on(i, answer.output)
         return [written[i] for i in range(len(rounds))]
 
@@ -141,6 +141,15 @@ def composed(segments: Sequence[Segment], stop: Sequence[str] = ()) -> Prompt:
     return Prompt((*system, Message("user", joined(segments[first:]))), tuple(segments), tuple(stop))
 
 
+MEMORY_ENDS = ("</mem>",)
+"""After which a memory is written."""
+
+
+def remembering(segments: Sequence[Segment]) -> Prompt:
+    """A prompt whose answer stands in `<mem>` and becomes memory."""
+    return replace(composed(segments, MEMORY_ENDS), role="mem")
+
+
 # --- Prompts of one's own ----------------------------------------------------------------------------------
 
 
@@ -167,8 +176,18 @@ def said(kind: SegmentKind, text: str, context: Context) -> Segment:
 
 def inside(text: str, tag: str) -> str:
     """What stands in a tag of a text, or the whole text if there is none; inert, so that it cannot act."""
-    match = re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.DOTALL)
+    match = _tagged(text, tag)
     return neutralise(match[1] if match else text).strip()
+
+
+def memory_in(text: str) -> tuple[int, int]:
+    """Where in a text its memory stands, from its tag to the end of it: all of it if there is no tag."""
+    match = _tagged(text, "mem")
+    return match.span() if match else (0, len(text))
+
+
+def _tagged(text: str, tag: str) -> re.Match[str] | None:
+    return re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.DOTALL)
 
 
 def remembered(text: str, context: Context) -> tuple[Segment, ...]:

@@ -62,6 +62,9 @@ AGENTS: dict[str, Make] = {
 }
 """Name: what makes the agent, from the questions that it will be asked and the model behind it."""
 
+ASK_NONE = ("empty", "random", "oracle")
+"""Those that ask no model."""
+
 SIZED: dict[str, Callable[[Model, int], Agent]] = {
     "window": window_agent,
     "resum": resum_agent,

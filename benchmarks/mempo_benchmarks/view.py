@@ -11,12 +11,13 @@ from typing import Annotated
 import typer
 
 from mempo_benchmarks.report import EPISODES, write_page
-from mempo_benchmarks.results import FullRow, read_plan, read_rows
+from mempo_benchmarks.results import PLAN, FullRow, read_plan, read_rows
 from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.files import read_jsonl
 from mempo_env.types import Episode
 from mempo_env.viewer import SAMPLES, Entry, episodes_page
+from mempo_trainers.run import SETTINGS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -53,6 +54,11 @@ def entries_of(run: Path, agent: str | None = None, limit: int | None = None) ->
     """
     if trained := sorted(run.glob(f"{SAMPLES}-*.jsonl")):
         return _of_training(trained, agent, limit)
+    if (run / SETTINGS).is_file() and not (run / PLAN).is_file():
+        raise ConfigError(
+            f"{run}: wanted episodes to show, found a training run that has none yet: `mempo train llm` and "
+            "`sft` leave some at each evaluation (evaluate_every) and at the end, `mempo train toy` none"
+        )
     plan = read_plan(run)
     names = sorted((arm.agent for arm in plan.arms), key={*FLOORS, CEILING}.__contains__)
     order = {name: i for i, name in enumerate(names)}

@@ -128,6 +128,8 @@ def _sampled(
     return ids, logs
 
 
+Role: TypeAlias = Literal["mem", "think", "call", "answer"]
+
 MOST_TOKENS = 2**31 - 1
 """Of a call; more are no tokens, and sums of them leave what a file holds."""
 
@@ -146,6 +148,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         prompt_tokens: Tokens of the prompt where their number is known without the ids (an endpoint's usage).
         output_tokens: Tokens of the output, likewise.
         cached_tokens: Those of the prompt that came from the server's prefix cache, where it tells.
+        role: What the text is, where it is no part of the round's: "mem" if the agent made it memory.
     """
 
     segments: tuple[Segment | int, ...] = ()
@@ -157,6 +160,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    role: Role = "think"
 
     def __post_init__(self) -> None:
         """Turn what came into plain data, or refuse it with a ValueError."""
@@ -229,8 +233,6 @@ class Completion(str):
 
 
 # --- What was read in it -----------------------------------------------------------------------------------
-
-Role: TypeAlias = Literal["mem", "think", "call", "answer"]
 
 
 class Span(Struct, frozen=True, gc=False):

@@ -83,6 +83,11 @@ class Config(Settings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.credit == "ppo":
+            raise ConfigError(
+                "credit: 'ppo' is a loop of its own: did you mean config.algo=ppo, with config.credit=gae "
+                f"(plain PPO), or one of {', '.join(PPO_CREDITS[1:])}?"
+            )
         make(self.credit, **self.credit_options)
         if self.algo == "ppo" and ":" not in self.credit:
             lookup(dict.fromkeys(PPO_CREDITS), self.credit, "credit for ppo")

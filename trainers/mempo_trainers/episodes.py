@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 import numpy as np
 
+from mempo_agents.rounds import memory_in
 from mempo_env.errors import ConfigError
 from mempo_env.scoring import contains, normalise, normalised_answers
-from mempo_env.types import Call, Episode, Invalid, Round, Segment, StopReason
-from mempo_trainers.credit.data import NOT_GENERATED, THINK, Floats, Ints, Trajectories
+from mempo_env.types import Call, Episode, Invalid, Round, Segment, Span, StopReason
+from mempo_trainers.credit.data import MEM, NOT_GENERATED, THINK, Floats, Ints, Trajectories
 from mempo_trainers.entries import read_entries
 from mempo_trainers.policies.base import Responses, Rollouts
-from mempo_trainers.tokens import Ragged, View, token_roles
+from mempo_trainers.tokens import Ragged, View, span_roles, token_roles
 
 
 class TextTokenizer(Protocol):
@@ -51,7 +52,8 @@ def from_episodes(played: Sequence[Episode], tokenizer: TextTokenizer) -> Rollou
     calls = [
         (r, call, round) for r, (_, episode, round) in enumerate(rounds) for call in _calls(episode, round)
     ]
-    responses = _responses(calls, tokenizer)
+    unkept = {id(round) for episode in played if _keeps_nothing(episode) for round in episode.rounds}
+    responses = _responses(calls, tokenizer, unkept)
     entries = read_entries(played, calls, tokenizer.starts, responses.roles_BK.shape[1])
     outcome_N = np.array([episode.rewards.outcome for episode in played])
     total_N = np.array([episode.rewards.total() for episode in played])
@@ -110,17 +112,42 @@ def _counted(
     return _extra(live, responses.take(np.flatnonzero([id(round) in rounds for _, _, round in calls])))
 
 
-def _responses(calls: Sequence[tuple[int, Call, Round]], tokenizer: TextTokenizer) -> Responses:
-    """What was written, padded on the right. A call that did not write its round's text is thought."""
+def _keeps_nothing(episode: Episode) -> bool:
+    return episode.settings.get("memory") == "none"
+
+
+def _responses(
+    calls: Sequence[tuple[int, Call, Round]], tokenizer: TextTokenizer, unkept: Container[int]
+) -> Responses:
+    """What was written, padded on the right; memory of rounds that kept none is thought."""
     shape = len(calls), max((len(call.output_ids) for _, call, _ in calls), default=0)
     tokens_BK, roles_BK = np.zeros(shape, np.int64), np.zeros(shape, np.int8)
     logprobs_BK = np.zeros(shape, np.float32)
     for row, (_, call, round) in enumerate(calls):
         n = len(call.output_ids)
         tokens_BK[row, :n], logprobs_BK[row, :n] = call.output_ids, call.logprobs
-        acted = call.output_ids == round.token_ids
-        roles_BK[row, :n] = token_roles(tokenizer.starts(call.output_ids), round.action) if acted else THINK
+        roles_BK[row, :n] = _roles(call, round, tokenizer.starts(call.output_ids))
+        if id(round) in unkept:
+            roles_BK[row, roles_BK[row] == MEM] = THINK
     return Responses(tokens_BK, roles_BK, logprobs_BK)
+
+
+def _roles(call: Call, round: Round, starts: Sequence[int]) -> list[int]:
+    """The role of each token of a call: those of the round's text, or the memory that the agent made of it.
+
+    In an invalid round nothing was stored: all of it is thought.
+    """
+    if call.output_ids == round.token_ids:
+        return token_roles(starts, round.action)
+    if call.role == "mem" and not isinstance(round.action, Invalid):
+        start, end = memory_in(call.output)
+        n = len(call.output)
+        spans = Span("think", 0, start), Span("mem", start, end), Span("think", end, n)
+        return span_roles(starts, [span for span in spans if span.start < span.end])
+    if call.output and round.text.endswith(call.output):  # behind a memory that earlier calls wrote
+        ahead = len(round.text) - len(call.output)
+        return token_roles([ahead + start for start in starts], round.action)
+    return [THINK] * len(starts)
 
 
 def numbers(things: Iterable[Hashable]) -> Ints:

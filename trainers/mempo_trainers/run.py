@@ -48,7 +48,7 @@ TOLD = ("loss", "reward", "em", "kl")
 MOST_SKIPPED = 10
 """Steps in a row without an update, for want of a finite loss or gradient, after which a run ends."""
 
-END = "config.steps"
+ENDS = ("config.steps", "sft.steps")
 """The setting that says where a run ends."""
 
 PLACES = frozenset({"sampler.url", "sampler.wait"})
@@ -62,7 +62,8 @@ class Run:
     of steps after the checkpoint are of steps that will be made again: they are cut off.
 
     `config.steps` among the settings says where a run ends, and must decide nothing else: a run goes on to
-    another end as if it had been meant from the start.
+    another end as if it had been meant from the start. So does one of `sft.steps`, whose learning rate falls
+    towards its end: steps from here on have the rate of the new one.
 
     Args:
         folder: Of the run; made if there is none.
@@ -349,7 +350,7 @@ def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
     Other settings are refused by their names, and so are fewer steps than are done.
     """
     there, here = (_object(str(folder / SETTINGS), text) for text in (before, now))
-    told, end = differences(there, here), flat(here).get(END)
+    told, end = differences(there, here), next(filter(None, map(flat(here).get, ENDS)), None)
     if not told:  # though it may be written in another form
         return
     if end is None or differences(endless(there), endless(here)):
@@ -373,7 +374,7 @@ def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
 
 def endless(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their whole names, but for the step at which the run ends, and where its server is."""
-    free = {END, *PLACES}
+    free = {*ENDS, *PLACES}
     return {name: value for name, value in flat(settings).items() if name not in free or value == ""}
 
 
@@ -381,7 +382,20 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The settings in which two runs differ, "name: one / other"; empty if there are none."""
     there, here = flat(one), flat(other)
     differ = sorted(name for name in there | here if there.get(name) != here.get(name))
-    return "; ".join(f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ)
+    return "; ".join(
+        _changed(name, here) or f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ
+    )
+
+
+def _changed(name: str, here: Mapping[str, Any]) -> str:
+    """What a setting that is a digest stands for, which has changed; "" for any other."""
+    if name == "data.examples":
+        return f"{here.get('examples') or 'what the expert wrote'} has changed"
+    digests = {
+        "model": f"model: the content of {here.get('policy.model')} has changed",
+        "data.questions": "the questions have changed",
+    }
+    return digests.get(name, "")
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -27,6 +27,11 @@ def needed(credit: str, options: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(names.get(credit, ()))
 
 
+def credits_memory(credit: str) -> bool:
+    """Whether an estimator of ours has a term for the memory alone."""
+    return ":" not in credit and (credit == "memory_only" or _MEMORY in needed(credit, {}))
+
+
 def scored(policy: Policy, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
     """The rollouts with those of the scores among `needs` that a policy can give; nothing is generated.
 

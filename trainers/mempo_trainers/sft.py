@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from mempo_agents.base import Agent
 from mempo_agents.rollout import episodes
-from mempo_env.errors import ConfigError
+from mempo_env.errors import ConfigError, brief
 from mempo_env.settings import Count, Settings, Whole
-from mempo_env.types import Segment
+from mempo_env.types import Episode, Segment
 from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run, Watch, no_watch
@@ -54,14 +54,28 @@ class Examples(Struct, frozen=True, eq=False):
         return Examples(self.contexts[rows], responses)
 
 
+LEFT_OUT = 0.1
+"""Share of texts that may be longer than the policy can write; without more it would learn little."""
+
 Shown: TypeAlias = tuple[tuple[Segment, ...], str]
 """What was in view, and what an expert wrote then."""
 
 
 def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any]) -> list[Shown]:
-    """Each round of the episodes in which an agent answers everything exactly right.
+    """Each round of the episodes in which an agent answers everything exactly right, see `shown_in`.
 
-    The expert is told the protocol in words; what is in view begins with what the policy will be told of it.
+    Arguments and errors are those of `right`.
+    """
+    played = right(agent, question_ids, env_kwargs)
+    return shown_in([episode for _, episode in played], env_kwargs)
+
+
+def right(
+    agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, Any]
+) -> list[tuple[int, Episode]]:
+    """The episodes in which an agent answers everything exactly right, each with its place and its seed.
+
+    The expert is told the protocol in words, whatever the policy is told of it.
 
     Args:
         agent: The expert.
@@ -74,16 +88,21 @@ def shown(agent: Agent, question_ids: Sequence[str], env_kwargs: Mapping[str, An
     for name, value in agent.env_kwargs.items():
         if name in env_kwargs and env_kwargs[name] != value:
             raise ConfigError(
-                f"{name}: the agent {agent.name!r} plays with {value!r}, the policy with "
-                f"{env_kwargs[name]!r}; choose the same, or it learns from contexts that it will never meet"
+                f"{name}: the agent {agent.name!r} plays with {brief(value)}, the policy with "
+                f"{brief(env_kwargs[name])}; choose the same, or it learns from contexts that it never "
+                "meets"
             )
     playing = {name: value for name, value in env_kwargs.items() if name != "system_prompt"}
     played = sorted(episodes(agent, question_ids, env_kwargs=playing), key=lambda pair: pair[0])
+    return [(i, episode) for i, episode in played if episode.score.em_all == 1]
+
+
+def shown_in(played: Sequence[Episode], env_kwargs: Mapping[str, Any]) -> list[Shown]:
+    """Each round of some episodes; what is in view begins with what the policy will be told."""
     told = env_kwargs.get("system_prompt")
     return [
         (_view([episode.ledger[i] for i in round.view], told), round.text)
-        for _, episode in played
-        if episode.score.em_all == 1
+        for episode in played
         for round in episode.rounds
     ]
 
@@ -97,21 +116,32 @@ def _view(segments: Sequence[Segment], told: str | None) -> tuple[Segment, ...]:
 
 
 def tokenised(rounds: Sequence[Shown], policy: TextPolicy) -> Examples:
-    """Rounds as token ids; those with a longer text than the policy may write are left out.
-
-    Raises:
-        ConfigError: if none is left.
-    """
+    """Rounds as token ids, but for those of which `texts_used` says that they are too long, or its error."""
     tokenizer = policy.tokenizer
     texts = [np.array(tokenizer.encode(text), np.int64) for _, text in rounds]
-    short = [i for i, text in enumerate(texts) if len(text) <= policy.max_new]
-    if not short:
-        raise ConfigError(
-            f"wanted texts of at most {policy.max_new} tokens, found none in {len(rounds)}: raise max_new, "
-            "or ask an expert that answers rightly"
-        )
+    short = texts_used(texts, policy.max_new)
     contexts = tuple(np.array(tokenizer.prompt(rounds[i][0]), np.int64) for i in short)
     return Examples(Ragged(contexts), plain_responses([texts[i] for i in short]))
+
+
+def texts_used(texts: Sequence[Sequence[int] | NDArray[np.int64]], max_new: int) -> list[int]:
+    """Places of the texts that a policy can write, of at most `max_new` tokens.
+
+    Raises:
+        ConfigError: if there are none at all, or more than `LEFT_OUT` of them are longer.
+    """
+    if not texts:
+        raise ConfigError("wanted texts to imitate, got none: ask an expert that answers rightly")
+    short = [i for i, text in enumerate(texts) if len(text) <= max_new]
+    if len(texts) - len(short) > LEFT_OUT * len(texts):
+        lengths = sorted(map(len, texts))
+        most, out = lengths[math.ceil((1 - LEFT_OUT) * len(lengths)) - 1], len(texts) - len(short)
+        raise ConfigError(
+            f"max_new: wanted {lengths[-1]:,} tokens, the longest text of the expert, or at least {most:,}, "
+            f"got {max_new:,}, which leaves out {out:,} of {len(texts):,} texts: the policy would learn "
+            "to write short ones alone"
+        )
+    return short
 
 
 def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run, watch: Watch = no_watch) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+
+SMALL = 1_000_000
+"""Weights below which threads cost more than they give: products of such matrices are too short to share."""
 
 
 @contextmanager
@@ -20,3 +23,9 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def fitting(network: torch.nn.Module) -> AbstractContextManager[None]:
+    """One thread for a network of fewer than `SMALL` weights, else as many as torch has."""
+    weights = sum(weight.numel() for weight in network.parameters())
+    return one_thread() if weights < SMALL else nullcontext()

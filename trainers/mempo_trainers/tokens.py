@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from mempo_env.types import Action, Invalid
+from mempo_env.types import Action, Invalid, Span
 from mempo_trainers.credit.data import ROLES, THINK
 from mempo_trainers.policies.base import Responses
 
@@ -71,9 +71,14 @@ def token_roles(starts: Sequence[int], action: Action) -> list[int]:
         starts: In which character each token starts.
         action: What was read in the text.
     """
-    if isinstance(action, Invalid) or not action.spans:
+    return span_roles(starts, () if isinstance(action, Invalid) else action.spans)
+
+
+def span_roles(starts: Sequence[int], spans: Sequence[Span]) -> list[int]:
+    """The role of each token by spans that cover the text; without any, all of it is thought."""
+    if not spans:
         return [THINK] * len(starts)
-    roles, spans, i = [], action.spans, 0
+    roles, i = [], 0
     for start in starts:
         while i + 1 < len(spans) and start >= spans[i].end:
             i += 1

@@ -12,6 +12,7 @@ from mempo_env.errors import MempoError
 from mempo_env.files import digest
 from mempo_env.settings import Count, Settings, Share, Whole
 from mempo_env.types import Call, Segment
+from mempo_env.types import Role as TextRole
 
 Role: TypeAlias = Literal["system", "user", "assistant"]
 
@@ -31,12 +32,14 @@ class Prompt(Struct, frozen=True):
         segments: The segments that it was composed of, for the record.
         stop: Texts after which the model stops; the one that ended it is part of what comes back.
         draw: Which of many draws it is: equal prompts of one seed get different texts where it differs.
+        role: What the answer is, where it is no part of the round's text: "mem" if the agent makes it memory.
     """
 
     messages: tuple[Message, ...]
     segments: tuple[Segment, ...] = ()
     stop: tuple[str, ...] = ()
     draw: int = 0
+    role: TextRole = "think"
 
     @property
     def text(self) -> str:

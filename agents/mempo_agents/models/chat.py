@@ -10,6 +10,7 @@ Four things that templates and tokenizers do are undone, since none of them is i
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
@@ -23,6 +24,9 @@ from mempo_env.types import storable
 
 TODAY = date(2024, 7, 26)
 """What templates are told that day it is; what Llama 3.1's says where it is told nothing."""
+
+_PATIENCE = 10.0
+"""Seconds in which the hub must tell whether it has a model."""
 
 Tokenizer: TypeAlias = Any
 """A tokenizer of transformers, which has no types of its own."""
@@ -40,16 +44,34 @@ def load_tokenizer(model: str) -> Tokenizer:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingExtra("transformers", "llm") from None
+    _check_there(model)
     try:
         return AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError, KeyError) as error:
         raise no_model(model, error) from None
 
 
-def no_model(model: str, error: Exception) -> ConfigError:
+def _check_there(model: str) -> None:
+    """A ConfigError, within seconds, for a name that is no folder, not in the cache and not at the hub."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if Path(model).is_dir():
+        return
+    try:
+        if not isinstance(try_to_load_from_cache(model, "config.json"), str):
+            HfApi().model_info(model, timeout=_PATIENCE)
+    except RepositoryNotFoundError:
+        raise no_model(model, "there is no such folder, and none of that name at the hub") from None
+    except Exception as error:  # of whichever client the hub's package uses
+        why = f"there is no such folder, it is not in the cache, and the hub did not tell: {_line(error)}"
+        raise no_model(model, why) from None
+
+
+def no_model(model: str, why: Exception | str) -> ConfigError:
     """The error of a model that can't be loaded."""
     return ConfigError(
-        f"wanted the name or the folder of a causal language model, got {model!r}: {_line(error)}"
+        f"wanted the name or the folder of a causal language model, got {model!r}: {_line(why)}"
     )
 
 
@@ -143,5 +165,6 @@ def inert(tokenizer: Tokenizer, text: str) -> str:
     return text
 
 
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:240]
+def _line(error: Exception | str) -> str:
+    """What it says on one line, cut behind a word."""
+    return textwrap.shorten(str(error), 240, placeholder=" ...")

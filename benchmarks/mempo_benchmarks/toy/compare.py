@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,7 @@ class Group(Struct, frozen=True):
 
     Attributes:
         settings: Theirs, by their whole names.
+        names: The folders of the runs.
         runs: How many.
         success: At the end, with its interval over seeds: on new episodes where all are `finished`, else the
             mean of the last `WINDOW` steps.
@@ -61,6 +63,7 @@ class Group(Struct, frozen=True):
     """
 
     settings: dict[str, Any]
+    names: tuple[str, ...]
     runs: int
     success: Interval
     finished: bool
@@ -171,6 +174,7 @@ def _group(runs: Mapping[Path, Sequence[Step]], settings: dict[str, Any], width:
         ends = [_mean([step.success for step in run[-WINDOW:]]) for run in steps]
     return Group(
         settings=settings,
+        names=tuple(run.name for run in runs),
         runs=len(runs),
         success=mean_interval(ends),
         finished=all(finished),
@@ -194,12 +198,17 @@ def _mean(success: Sequence[float | None]) -> float:
 
 
 def _names(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What to call each: the settings that differ among those that have them; if it takes that, among all.
+    """What to call each: the settings that differ among those that have them; if it takes that, of all.
 
     Where they only look alike, as 1 and "1" do, texts are quoted and names whole: no two are called the same.
     """
     every = dict.fromkeys(name for settings in all_settings for name in settings)
+    set_by_people = [
+        {name: value for name, value in mine.items() if name != "model" and not name.startswith("data.")}
+        for mine in all_settings
+    ]
     shown = [
+        set_by_people,
         all_settings,
         *([{**dict.fromkeys(every, absent), **mine} for mine in all_settings] for absent in ("–", UNSET)),
     ]
@@ -220,7 +229,7 @@ def _row(name: str, group: Group) -> tuple[str, ...]:
     went, mark = group.course, "" if group.finished else "*"
     bars = "".join(BARS[round(point.value * (len(BARS) - 1))] for point in went.curve)
     return (
-        name.replace(", ", "\n"),
+        "\n".join([*name.split(", "), _named(group.names)]),
         str(group.runs),
         told(group.success) + mark,
         _reached(group),
@@ -228,6 +237,11 @@ def _row(name: str, group: Group) -> tuple[str, ...]:
         f"{went.seconds:,.0f}{mark}",
         bars if group.finished else f"{bars} to step {went.steps:,}",
     )
+
+
+def _named(runs: Sequence[str]) -> str:
+    """What runs are called, on one line."""
+    return f"in {textwrap.shorten(', '.join(dict.fromkeys(runs)), 40, placeholder=' ...')}"
 
 
 def _reached(group: Group) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from mempo_agents.models.base import Engine, ModelError, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.huggingface import HuggingFace
 from mempo_agents.models.sglang import SGLang, wait_until_ready
@@ -48,6 +50,7 @@ class Opened:
 
     Attributes:
         policy: Who learns.
+        network: Its weights.
         players: Makes the agent that plays as the policy is then.
         began: A digest of what the policy began with.
         spare: Episodes of a step, or of an evaluation, that may be played again where they failed.
@@ -55,6 +58,7 @@ class Opened:
     """
 
     policy: Saved
+    network: torch.nn.Module
     players: Players
     began: str
     spare: int = 0
@@ -94,7 +98,7 @@ def opened(
             raise ConfigError(f"sampler.url: wanted none for {folder}, which is asked in this process")
         tiny = TinyLM.load(folder, learning_rate=learning_rate, max_new=settings.max_new, **learning)
         files = [path.read_bytes() for path in sorted(folder.iterdir())]
-        return Opened(tiny, players(tiny), digest(*files), sampler.spare)
+        return Opened(tiny, tiny.model, players(tiny), digest(*files), sampler.spare)
     scorer = "naive" if sampler.scorer == "server" else sampler.scorer
     policy = open_policy(
         settings,
@@ -109,15 +113,15 @@ def opened(
             f"got {policy.max_new:,}"
         )
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=policy.max_new)
+    network, began, spare = policy.loaded.network, str(policy.began), sampler.spare
     if not sampler.url:
         model = HuggingFace(loaded=policy.loaded, batch=sampler.batch, sampling=sampling)
         inside = InProcess(model, policy)
-        return Opened(policy, lambda _: make_agent(agent, model=inside), str(policy.began), sampler.spare)
+        return Opened(policy, network, lambda _: make_agent(agent, model=inside), began, spare)
     served = _served(sampler, sampling, policy, out / WEIGHTS)
     if sampler.scorer == "server":
         policy.scorer = open_scorer("server", model=served)
-    began, spare = str(policy.began), sampler.spare
-    return Opened(policy, lambda _: make_agent(agent, model=served()), began, spare, served.check)
+    return Opened(policy, network, lambda _: make_agent(agent, model=served()), began, spare, served.check)
 
 
 def checked(draw: Draw, check: Callable[[], None]) -> Draw:

@@ -56,7 +56,7 @@ class Task(Settings, frozen=True):
         Raises:
             ConfigError: if the split has too few.
         """
-        ids = [question.id for question in self._questions(split)]
+        ids = [question.id for question in self.questions(split)]
         n, chance = self.objectives, np.random.default_rng(0)
         if split == "train":
             drawn = np.array([chance.choice(len(ids), n, replace=False) for _ in range(self.sets)])
@@ -66,9 +66,9 @@ class Task(Settings, frozen=True):
 
     def fingerprint(self) -> str:
         """Of the questions of the training split, with texts and answers."""
-        return str(self._questions("train").fingerprint)
+        return str(self.questions("train").fingerprint)
 
-    def _questions(self, split: Split) -> Any:
+    def questions(self, split: Split) -> Any:
         """Those of a split; a ConfigError where there are fewer than objectives."""
         import gymnasium as gym
 
@@ -99,7 +99,9 @@ class Sampler(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.scorer == "server" and not self.url:
-            raise ConfigError("scorer: wanted one in this process where there is no url, got 'server'")
+            raise ConfigError(
+                "scorer: 'server' needs sampler.url, the server's address; wanted another scorer without one"
+            )
 
 
 class Setup(Settings, frozen=True):
@@ -160,16 +162,31 @@ def read_setup(kind: type[T], file: Path | None, changes: Sequence[str]) -> T:
         try:
             settings = _merged(settings, tomllib.loads(file.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{file}: wanted a TOML file of settings, got none ({error})") from None
+            why = str(error).replace("Cannot overwrite a value", "a setting or table stands there twice")
+            raise ConfigError(f"{file}: wanted a TOML file of settings, got none: {why}") from None
     for name, value in read_options(changes).items():
         nested: Any = value
         for part in reversed(name.split(".")):
             nested = {part: nested}
         settings = _merged(settings, nested)
     try:
+        _check_places(kind, settings)
         return _made(kind, settings)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{place}: {error}") from None
+
+
+def _check_places(kind: type[Settings], settings: Mapping[str, Any]) -> None:
+    """A ConfigError for a setting that stands in another table than its own, by its whole name."""
+    parts = _parts(kind)
+    tables = {"": kind, **{f"{name}.": part for name, part in parts.items()}}
+    for table, fields in tables.items():
+        given = settings if not table else settings.get(table[:-1])
+        for name in given if isinstance(given, Mapping) else ():
+            if name not in fields.__struct_fields__:
+                there = [f"{t}{name}" for t, held in tables.items() if name in held.__struct_fields__]
+                if there:
+                    raise ConfigError(f"{table}{name}: no such setting; did you mean {there[0]}?")
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

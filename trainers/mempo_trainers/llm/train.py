@@ -12,22 +12,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from mempo_agents.models.base import Message, ModelError, Prompt
-from mempo_agents.rounds import ModelAgent
-from mempo_agents.table import make_agent
-from mempo_env.errors import ConfigError, DataError
-from mempo_env.files import atomic_file, digest, read_jsonl
+from mempo_agents.models.base import ModelError
+from mempo_agents.table import AGENTS, ASK_NONE, make_agent
+from mempo_env.errors import ConfigError
+from mempo_env.files import atomic_file, digest
 from mempo_env.types import Episode, Invalid, Split
 from mempo_env.viewer import SAMPLES
+from mempo_trainers.config import Config
 from mempo_trainers.grpo import grpo
 from mempo_trainers.llm.engines import Opened, checked, opened, save_anew
+from mempo_trainers.llm.examples import examples_of
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
-from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, conclude, read_rows
-from mempo_trainers.sft import Examples, sft, shown, tokenised
-from mempo_trainers.text import TextPolicy, check_enough, drawing, numbered, persistently
-from mempo_trainers.tokens import Ragged, plain_responses
+from mempo_trainers.scores import credits_memory
+from mempo_trainers.sft import sft
+from mempo_trainers.text import check_enough, drawing, numbered, persistently
+from mempo_trainers.threads import fitting
 
 SHOWN = 8
 """Episodes of an evaluation that are kept for `mempo view`."""
@@ -55,13 +56,13 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
         TrainingError: if losses or gradients are not finite any more.
     """
     task, config = setup.task, setup.config
-    _check_agent(task.agent)
+    _check_agent(task, config)
     asked = {split: task.asked(split) for split in _SPLITS}
     check_enough(numbered(asked["train"]), config.questions)
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
     made = opened(setup.policy, setup.sampler, task.agent, out, **learning)
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
-    with Run(out, settings, board, track=track) as run:
+    with fitting(made.network), Run(out, settings, board, track=track) as run:
         draw = drawing(
             made.players,
             made.policy.tokenizer,
@@ -79,14 +80,14 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
 def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str] = ()) -> dict[str, float]:
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
-    _check_agent(task.agent)
+    _check_agent(task)
     asked = {split: task.asked(split) for split in _SPLITS}
     made = opened(setup.policy, Sampler(), task.agent, out, learning_rate=setup.sft.learning_rate)
-    examples = examples_of(setup, asked["train"], made.policy)
-    told = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
+    examples, told = examples_of(setup, asked["train"], made.policy)
+    contents = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
-    settings["data"]["examples"] = told
-    with Run(out, settings, board, track=track) as run:
+    settings["data"]["examples"] = contents
+    with fitting(made.network), Run(out, settings, board, track=track) as run:
         sft(
             made.policy,
             examples,
@@ -94,17 +95,27 @@ def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str]
             run,
             Watcher(made, task, asked["dev"], setup.evaluate_every, out),
         )
-        return _concluded(made, task, asked["test"], out)
+        return _concluded(made, task, asked["test"], out, told)
 
 
 _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
-def _check_agent(name: str) -> None:
-    """ConfigError for an agent that is not known, or of ours and asks no model."""
-    made = make_agent(name)
-    if ":" not in name and not isinstance(made, ModelAgent):
-        raise ConfigError(f"agent: wanted one that asks a model, which learns, got {name!r}")
+def _check_agent(task: Task, config: Config | None = None) -> None:
+    """ConfigError for an agent that is not known, asks no model, or has no memory where credit is for one."""
+    if task.agent in ASK_NONE:
+        names = ", ".join(sorted(AGENTS.keys() - set(ASK_NONE)))
+        raise ConfigError(
+            f"task.agent: wanted one that asks a model, which learns, got {task.agent!r}, which asks none: "
+            f"choose from {names}"
+        )
+    memory = {**task.environment, **make_agent(task.agent).env_kwargs}.get("memory")
+    if config is not None and memory == "none" and credits_memory(config.credit):
+        plain = "grpo" if config.algo == "grpo" else "gae"
+        raise ConfigError(
+            f"config.credit: wanted one without a term for memory, as the agent {task.agent!r} has none, got "
+            f"{config.credit!r}: choose config.credit={plain}, or an agent with a memory"
+        )
 
 
 def evaluate(
@@ -177,7 +188,7 @@ class Watcher:
             return {}
         start, samples = time.perf_counter(), self.out / f"{SAMPLES}-{step:06d}.jsonl"
         found = evaluate(self.opened, self.asked, self.task, "dev", samples)
-        if found["em"] > max(self._before(step), default=-1.0):
+        if found["em"] > max(self._before(step), default=0.0):
             best = self.out / f"{BEST}-{step:06d}"
             save_anew(self.opened.policy, best)
             for older in set(self.out.glob(f"{BEST}-*")) - {best}:  # there until this one is
@@ -191,8 +202,10 @@ class Watcher:
         return [row["dev_em"] for row in rows[: step - 1] if row.get("dev_em") is not None]
 
 
-def _concluded(made: Opened, task: Task, asked: Sequence[str], out: Path) -> dict[str, float]:
-    result = evaluate(made, asked, task, "test", out / f"{SAMPLES}-test.jsonl")
+def _concluded(
+    made: Opened, task: Task, asked: Sequence[str], out: Path, told: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    result = {**evaluate(made, asked, task, "test", out / f"{SAMPLES}-test.jsonl"), **(told or {})}
     save_anew(made.policy, out / POLICY)
     conclude(out, result)
     return result
@@ -204,50 +217,3 @@ def _content(task: Task, asked: Mapping[Split, Sequence[str]], made: Opened) -> 
         "data": {"questions": task.fingerprint(), **{name: digest(*ids) for name, ids in asked.items()}},
         "model": made.began,
     }
-
-
-class _Chat(msgspec.Struct, frozen=True):
-    messages: tuple[Message, ...]
-
-
-def examples_of(setup: SftSetup, asked: Sequence[str], policy: TextPolicy) -> Examples:
-    """What is imitated: an expert's rounds on the questions asked, or the last messages of a file's chats.
-
-    Raises:
-        ConfigError: if the expert plays in another way than the policy will, or writes nothing short enough,
-            or reads more than the policy can.
-        DataError: for a line that is no chat, or one that can't be learned, by its number.
-    """
-    if not setup.examples:
-        expert = make_agent(setup.expert)
-        found = tokenised(shown(expert, asked, setup.task.env_kwargs("train")), policy)
-        if isinstance(policy, HuggingFacePolicy):
-            policy.reader.check(found.contexts, found.responses)
-        return found
-    if not isinstance(policy, HuggingFacePolicy):
-        raise ConfigError(
-            f"examples: wanted a model of transformers, which knows chats, got {setup.policy.model}"
-        )
-    return chats(Path(setup.examples), policy)
-
-
-def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
-    """The last messages of a file's chats, after those before them."""
-    contexts, texts = [], []
-    for number, chat in read_jsonl(file, _Chat):
-        if len(chat.messages) < 2 or chat.messages[-1].role != "assistant":
-            raise DataError(
-                f"{file}:{number}: wanted messages of which the last is the assistant's, got roles "
-                f"{[message.role for message in chat.messages]}"
-            )
-        try:
-            contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
-            texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
-            policy.reader.check(Ragged((contexts[-1],)), plain_responses(texts[-1:]))
-        except (ConfigError, ModelError) as error:
-            raise DataError(f"{file}:{number}: {error}") from None
-        if not len(texts[-1]):
-            raise DataError(f"{file}:{number}: wanted a last message with a text, got an empty one")
-    if not texts:
-        raise DataError(f"{file}: wanted at least one chat, found none")
-    return Examples(Ragged(tuple(contexts)), plain_responses(texts))

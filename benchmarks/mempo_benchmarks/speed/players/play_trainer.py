@@ -19,6 +19,7 @@ from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySettings, open_policy
 from mempo_trainers.run import Run
 from mempo_trainers.sample import Draw
+from mempo_trainers.threads import fitting
 from mempo_trainers.tokens import Ragged
 
 
@@ -34,7 +35,7 @@ def train(folder: str, steps: int, before: int, threads: int) -> dict[str, Any]:
         folder: Of the model, with work.json (see `mempo_benchmarks.speed.trainer`).
         steps: That count.
         before: That are taken first.
-        threads: Of torch.
+        threads: That torch may use; we use one for a network this small.
     """
     torch.set_num_threads(threads)
     work = json.loads((Path(folder) / "work.json").read_bytes())
@@ -59,7 +60,8 @@ def train(folder: str, steps: int, before: int, threads: int) -> dict[str, Any]:
         kl=work["beta"],
         checkpoint_every=before + steps,
     )
-    with tempfile.TemporaryDirectory() as scratch, Run(Path(scratch), {}) as run:
+    few = fitting(policy.loaded.network)  # as `mempo train llm` does
+    with tempfile.TemporaryDirectory() as scratch, Run(Path(scratch), {}) as run, few:
         draw = drawing(policy, work["prompts"], work["group"], tokens, rewards)
         grpo(policy, draw, config, run, watch)
     took = np.diff(ends, axis=0)[before - 1 :]

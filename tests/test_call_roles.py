@@ -1,0 +1,158 @@
+"""What the calls of each agent write, as the trainer takes it: memory, thought, search, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from llm_help import chatting, needs_transformers
+from mempo_agents.models.base import ModelError, Prompt
+from mempo_agents.models.scripted import ScriptedModel
+from mempo_agents.table import AGENTS, make_agent
+from mempo_env.types import Call, Episode
+from mempo_trainers import credit
+from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
+from mempo_trainers.episodes import from_episodes
+from mempo_trainers.llm.settings import Task
+from mempo_trainers.text import play
+
+needs_transformers()
+
+from mempo_trainers.policies.huggingface.tokenizer import ChatTokenizer  # noqa: E402
+
+TOKENIZER = ChatTokenizer(chatting())
+END = chatting().eos_token_id
+FORGETFUL = ["react", "window", "no_memory", "selfask"]
+KEEPING = [
+    *("mempo", "bank", "rag_memory", "amem", "mem0", "mem1"),
+    *("memagent", "memsearcher", "iterresearch", "resum(150)", "paging(150)"),
+]
+SEPARATE = ["rag_memory", "amem", "mem0", "memagent", "memsearcher", "resum(150)", "paging(150)"]
+"""Those that write their memory in calls of its own."""
+
+
+class Exact:
+    """The scripted model, with ids; it may write something of its own in calls that stop at a text."""
+
+    name = fingerprint = "exact"
+
+    def __init__(self, **instead: str) -> None:
+        self.prompts: list[Prompt] = []
+        self.instead = instead
+
+    def generate(self, prompts: Sequence[Prompt]) -> list[Call | ModelError]:
+        self.prompts += prompts
+        return [self._call(prompt) for prompt in prompts]
+
+    def _call(self, prompt: Prompt) -> Call:
+        (call,) = ScriptedModel().generate([prompt])
+        assert isinstance(call, Call)
+        kind = "memory" if prompt.stop == ("</mem>",) else "act"
+        output = self.instead.get(kind, call.output)
+        ids = (*TOKENIZER.encode(output), END)
+        return Call(
+            segments=prompt.segments,
+            output=output,
+            prompt_ids=TOKENIZER.chat(prompt),
+            output_ids=ids,
+            logprobs=(-0.5,) * len(ids),
+            finish_reason="stop",
+        )
+
+
+def games(name: str, model: Exact, times: int = 1) -> list[Episode]:
+    task = Task(objectives=2, sets=2, environment={"max_rounds": 10})
+    return play(make_agent(name, model=model), task.asked("train") * times, task.env_kwargs("train"), seed=0)
+
+
+def test_every_agent_that_asks_a_model_is_here() -> None:
+    assert {name.partition("(")[0] for name in KEEPING + FORGETFUL} == AGENTS.keys() - {
+        "empty",
+        "random",
+        "oracle",
+    }
+
+
+@pytest.mark.parametrize("name", KEEPING + FORGETFUL)
+def test_contexts_are_what_the_model_was_asked_byte_for_byte(name: str) -> None:
+    model = Exact()
+    rolled = from_episodes(games(name, model), TOKENIZER)
+    asked = sorted(TOKENIZER.chat(prompt) for prompt in model.prompts)
+    assert sorted(tuple(context.tolist()) for context in rolled.contexts) == asked
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_what_becomes_memory_has_its_role_and_its_credit(name: str) -> None:
+    played = games(name, Exact(), times=2)
+    rolled = from_episodes(played, TOKENIZER)
+    data = rolled.data
+    memory_R = np.zeros(len(data.number_R), bool)
+    memory_R[data.round_B[(data.roles_BK == MEM).any(1)]] = True
+    assert memory_R.any() and rolled.extra["memory_length"] > 0
+    chance = np.random.default_rng(0)
+    scores = {name: -chance.random((len(memory_R), 2)) for name in ("memory_logp_RJ", "history_logp_RJ")}
+    taught = msgspec.structs.replace(data, **scores)
+    plain, own = (credit.make(one)(taught).advantages_BK for one in ("grpo", "mempo"))
+    later_B = data.number_R[data.round_B] >= 2
+    assert ((own != plain) == ((data.roles_BK == MEM) & later_B[:, None])).all()
+    assert (own != plain).any()
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_calls_that_write_memory_are_memory_and_the_acting_one_acts(name: str) -> None:
+    played = games(name, Exact())
+    rolled = from_episodes(played, TOKENIZER)
+    calls = [call for episode in played for round in episode.rounds for call in round.calls]
+    texts = [[TOKENIZER.decode([id]) for id in row] for row in rolled.responses.tokens_BK.tolist()]
+    writing = 0
+    for call, roles, pieces in zip(calls, rolled.responses.roles_BK.tolist(), texts, strict=True):
+        n = len(call.output_ids)
+        if call.role == "mem":
+            writing += 1
+            assert set(roles[:n]) == {MEM}, call.output
+        else:
+            told = "".join(piece for piece, role in zip(pieces, roles, strict=True) if role in (CALL, ANSWER))
+            assert told.strip().startswith(("<search>", "<answer>")) and told in call.output
+    assert writing
+
+
+@pytest.mark.parametrize("name", FORGETFUL)
+def test_what_is_thrown_away_is_thought(name: str) -> None:
+    model = Exact(act="<mem> gone </mem><search> Ines Calder </search>")
+    played = games(name, model)
+    rolled = from_episodes(played, TOKENIZER)
+    assert rolled.extra["memory_length"] == 0
+    assert set(np.unique(rolled.data.roles_BK)) <= {0, THINK, CALL}
+
+
+@pytest.mark.parametrize("name", ["memagent", "memsearcher"])
+def test_a_call_is_memory_where_its_tag_stands(name: str) -> None:
+    model = Exact(memory="so:<mem> noted </mem>", act="<search> Ines Calder </search>")
+    rolled = from_episodes(games(name, model), TOKENIZER)
+    found = 0
+    for roles, ids in zip(rolled.data.roles_BK, rolled.responses.tokens_BK, strict=True):
+        written = {role: TOKENIZER.decode(ids[roles == role].tolist()) for role in (THINK, MEM)}
+        if written[THINK] == "so:":
+            found += 1
+            assert written[MEM] == "<mem> noted </mem>"
+    assert found
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_in_a_round_that_cannot_be_read_nothing_is_memory(name: str) -> None:
+    played = games(name, Exact(act="nothing to be read"))
+    assert not (from_episodes(played, TOKENIZER).data.roles_BK == MEM).any()
+
+
+def test_episodes_of_before_have_calls_that_are_thought() -> None:
+    (episode, *_) = games("memagent", Exact())
+    held: Any = msgspec.to_builtins(episode)
+    for round in held["rounds"]:
+        for call in round["calls"]:
+            del call["role"]
+    old = msgspec.convert(held, Episode)
+    assert {call.role for round in old.rounds for call in round.calls} == {"think"}
