@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 import mempo_benchmarks.sources as sources
 import mempo_env
-from mempo_benchmarks.results import Plan
+from mempo_benchmarks.results import Plan, Row, read_rows
 from mempo_benchmarks.run import bench, make_plan
 from mempo_benchmarks.sources import folder_digest, own_files
 from mempo_env.errors import ResultsError
@@ -171,6 +172,21 @@ def test_a_run_is_not_gone_on_with_after_a_change_of_what_makes_its_model(folder
     assert [arm.fingerprint for arm in other.arms if arm.agent == "oracle"] == [
         arm.fingerprint for arm in plan("mempo").arms if arm.agent == "oracle"
     ]
+
+
+def test_the_memories_of_the_page_hold_what_is_needed(folder: Path) -> None:
+    """Shown without tags, their numbered lines were taken for questions: EM 0."""
+    page = (Path(__file__).parents[1] / "docs" / "memory.md").read_text()
+    (latest,) = re.findall(r"write_text\('''\n(.*?)'''\)", page, re.DOTALL)
+    (three,) = re.findall(r"^(class LastThree:.*?)^env", page, re.DOTALL | re.MULTILINE)
+    latest = latest.replace("\\\\", "\\")
+    head, _, rest = latest.partition("class Latest")
+    agent = rest[rest.index("def agent") :].replace("latest:Latest", "own_three:LastThree")
+    write(folder, {"own_latest": latest.replace("latest:", "own_latest:"), "own_three": head + three + agent})
+    made = make_plan("synthetic", ["own_latest:agent", "own_three:agent"], episodes=4, objectives=2)
+    bench(made, folder / "run")
+    found = [row for row in read_rows(folder / "run", made, Row) if row.agent.startswith("own_")]
+    assert [row.em for row in found] == [1.0] * 8
 
 
 def test_of_libraries_and_of_ours_nothing_is_an_agents_own(folder: Path) -> None:

@@ -340,8 +340,9 @@ def test_what_can_not_be_loaded_says_so(wild: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="wanted the name or the folder of a causal language model, got"):
         open_huggingface(str(tmp_path))
-    with pytest.raises(ConfigError, match="device: wanted one that torch has here, got 'cuda:77'"):
-        open_huggingface(str(wild), device="cuda:77")
+    for device in ("cuda:77", "meta"):
+        with pytest.raises(ConfigError, match=f"device: wanted one that torch has here, got '{device}'"):
+            open_huggingface(str(wild), device=device)
     with pytest.raises(ConfigError, match="unknown dtype 'bfloat': did you mean 'bfloat16'"):
         open_huggingface(str(wild), dtype="bfloat")  # type: ignore[arg-type]
     with pytest.raises(KeywordError, match="unknown keyword 'samplng': did you mean 'sampling'"):

@@ -16,7 +16,7 @@ from mempo_benchmarks.run import CEILING, FLOORS
 from mempo_env.errors import ConfigError, lookup
 from mempo_env.files import read_jsonl
 from mempo_env.types import Episode
-from mempo_env.viewer import SAMPLES, Entry, episodes_page
+from mempo_env.viewer import SAMPLES, SETTINGS, Entry, episodes_page
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -53,7 +53,7 @@ def entries_of(run: Path, agent: str | None = None, limit: int | None = None) ->
     """
     if trained := sorted(run.glob(f"{SAMPLES}-*.jsonl")):
         return _of_training(trained, agent, limit)
-    if not (run / PLAN).is_file() and _is_training(run):
+    if (run / SETTINGS).is_file() and not (run / PLAN).is_file():
         raise ConfigError(
             f"{run}: wanted episodes to show, found a training run that has none yet: `mempo train llm` and "
             "`sft` leave some at each evaluation (evaluate_every) and at the end, `mempo train toy` none"
@@ -69,12 +69,6 @@ def entries_of(run: Path, agent: str | None = None, limit: int | None = None) ->
         raise ConfigError(f"{run}: wanted episodes to show, found none; play them by `mempo bench run`")
     rows.sort(key=lambda row: (order[row.agent], row.index))
     return [Entry(label=row.agent, episode=row.episode) for row in rows]
-
-
-def _is_training(run: Path) -> bool:
-    from mempo_trainers.run import SETTINGS  # with torch, which no other page needs
-
-    return (run / SETTINGS).is_file()
 
 
 def _of_training(files: Sequence[Path], agent: str | None, limit: int | None) -> list[Entry]:

@@ -17,6 +17,9 @@ UNSEEN = ("token_ids", "logprobs")
 """What a page leaves out of a round."""
 
 
+SETTINGS = "settings.json"
+"""The file in the folder of a training run by which it is known."""
+
 SAMPLES = "episodes"
 """Files episodes-NAME.jsonl in a folder hold an episode a line: those that a training run leaves."""
 

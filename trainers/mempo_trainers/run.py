@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 import torch
 
+from mempo_env import viewer
 from mempo_env.errors import ResultsError, RolloutError, TrainingError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
@@ -23,7 +24,7 @@ from mempo_trainers.interrupt import held
 from mempo_trainers.policies.base import Policy
 from mempo_trainers.trackers import check_trackers, tracked
 
-SETTINGS, METRICS, CHECKPOINT = "settings.json", "metrics.jsonl", "checkpoint.safetensors"
+SETTINGS, METRICS, CHECKPOINT = viewer.SETTINGS, "metrics.jsonl", "checkpoint.safetensors"
 RESULT = "result.json"
 """What the trained policy does on questions it has never seen; written by who trains it."""
 

@@ -196,7 +196,7 @@ def open_huggingface(
     from transformers import AutoModelForCausalLM
 
     try:
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # "meta" has no numbers
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device: wanted one that torch has here, got {device!r}: {error}") from None
     try:
