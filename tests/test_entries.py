@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -11,8 +12,9 @@ from mempo_env.memory.bank import BankConfig
 from mempo_trainers import credit
 from mempo_trainers.batching import join, split_groups
 from mempo_trainers.credit.data import MEM, Ints
+from mempo_trainers.episodes import from_episodes
 from mempo_trainers.policies.base import Rollouts
-from mempo_trainers.text import Player, rollouts
+from mempo_trainers.text import Player, play, rollouts
 from tiny_lm_help import ENV, TOKENIZER, Told
 
 BORN = "<memory_write> born in Marrow Bay </memory_write>"
@@ -124,6 +126,17 @@ def test_parts_of_a_batch_keep_their_entries_apart() -> None:
     joined = together(both.data).advantages_BK
     apart = [alone(part.data).advantages_BK for part in parts]
     np.testing.assert_array_equal(joined[: len(apart[0])], apart[0])
+
+
+def test_of_an_agent_that_works_on_its_bank_by_rules_no_entries_are_known() -> None:
+    """Who wrote them is known to the agent alone: they had uses, and no tokens."""
+    agent = Player(Told(_in_turn([f"{BORN}<search> Marrow Bay </search>"], 1)), torch.Generator())  # type: ignore[arg-type]
+    env = {**ENV, "context": "last_step", "memory": "bank", "max_rounds": 1}
+    (episode,) = play(agent, ["q0"], env, seed=0)
+    assert from_episodes([episode], TOKENIZER).data.entry_BK is not None
+    composed = msgspec.structs.replace(episode.rounds[0], token_ids=(), logprobs=())
+    changed = msgspec.structs.replace(episode, rounds=(composed,))
+    assert from_episodes([changed], TOKENIZER).data.entry_BK is None
 
 
 @pytest.mark.parametrize("memory", ["inline", "none"])

@@ -37,7 +37,10 @@ def read_entries(
     starts: Callable[[Sequence[int]], Sequence[int]],
     width: int,
 ) -> Entries | None:
-    """What was written into memory banks and used; None unless each episode that counts has a bank.
+    """What was written into memory banks and used.
+
+    None unless each episode that counts has a bank, and the policy itself wrote what was done to it: of an
+    agent that works on a bank by rules nobody knows which of its tokens made an entry.
 
     A text that is written is an entry. What becomes of it by a merge, its own or that of a write too like
     another entry, is made of it and of the older ones. A round uses the entries that the one before it read:
@@ -51,12 +54,15 @@ def read_entries(
     """
     if any(e.settings.get("memory") != "bank" for e in played if not e.mask_episode):
         return None
+    rounds = [(i, round) for i, episode in enumerate(played) for round in episode.rounds]
+    worked = {r for r, (i, round) in enumerate(rounds) if round.operations and not played[i].mask_episode}
+    if worked - {r for r, call, round in calls if call.output_ids == round.token_ids}:
+        return None
     number: dict[Hashable, int] = {}
 
     def numbered(name: Hashable) -> int:
         return number.setdefault(name, len(number))
 
-    rounds = [(i, round) for i, episode in enumerate(played) for round in episode.rounds]
     entry_BK = np.full((len(calls), width), -1, np.int64)
     for row, (r, call, round) in enumerate(calls):
         if call.output_ids != round.token_ids:
