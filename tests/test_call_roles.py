@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from llm_help import chatting, needs_transformers
 from mempo_agents.models.base import ModelError, Prompt
 from mempo_agents.models.scripted import ScriptedModel
 from mempo_agents.table import AGENTS, make_agent
-from mempo_env.types import Call, Episode
+from mempo_env.types import Call, Episode, Invalid, Segment
 from mempo_trainers import credit
 from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
 from mempo_trainers.episodes import from_episodes
@@ -33,6 +33,8 @@ KEEPING = [
 ]
 SEPARATE = ["rag_memory", "amem", "mem0", "memagent", "memsearcher", "resum(150)", "paging(150)"]
 """Those that write their memory in calls of its own."""
+LATER = ["amem", "mem0"]
+"""Those that store in the next round what they extract in one."""
 
 
 class Exact:
@@ -40,7 +42,7 @@ class Exact:
 
     name = fingerprint = "exact"
 
-    def __init__(self, **instead: str) -> None:
+    def __init__(self, **instead: str | Callable[[Prompt, Call], str]) -> None:
         self.prompts: list[Prompt] = []
         self.instead = instead
 
@@ -52,7 +54,8 @@ class Exact:
         (call,) = ScriptedModel().generate([prompt])
         assert isinstance(call, Call)
         kind = "memory" if prompt.stop == ("</mem>",) else "act"
-        output = self.instead.get(kind, call.output)
+        instead = self.instead.get(kind, call.output)
+        output = instead if isinstance(instead, str) else instead(prompt, call)
         ids = (*TOKENIZER.encode(output), END)
         return Call(
             segments=prompt.segments,
@@ -114,7 +117,7 @@ def test_calls_that_write_memory_are_memory_and_the_acting_one_acts(name: str) -
         if call.role == "mem":
             writing += 1
             assert set(roles[:n]) == {MEM}, call.output
-        else:
+        elif not (name in LATER and "</mem>" in call.output):
             told = "".join(piece for piece, role in zip(pieces, roles, strict=True) if role in (CALL, ANSWER))
             assert told.strip().startswith(("<search>", "<answer>")) and told in call.output
     assert writing
@@ -144,8 +147,43 @@ def test_a_call_is_memory_where_its_tag_stands(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEPARATE)
 def test_in_a_round_that_cannot_be_read_nothing_is_memory(name: str) -> None:
-    played = games(name, Exact(act="nothing to be read"))
-    assert not (from_episodes(played, TOKENIZER).data.roles_BK == MEM).any()
+    acted: list[Prompt] = []
+
+    def act(prompt: Prompt, call: Call) -> str:
+        acted.append(prompt)
+        return call.output if len(acted) <= 2 else "unreadable"  # of two episodes
+
+    model = Exact(act=act)
+    played = games(name, model)
+    rolled = from_episodes(played, TOKENIZER)
+    unread = [isinstance(round.action, Invalid) for episode in played for round in episode.rounds]
+    rounds = [round for episode in played for round in episode.rounds]
+    written = [
+        call
+        for round, no in zip(rounds, unread, strict=True)
+        for call in round.calls
+        if no and call.role == "mem"
+    ]
+    assert written or name in LATER
+    assert not (rolled.data.roles_BK[np.array(unread)[rolled.data.round_B]] == MEM).any()
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_stored_a_round_later_is_thought_now(name: str) -> None:
+    """The memory after the round does not hold it, so what that memory is worth says nothing of it."""
+    for episode in games(name, Exact()):
+        for round in episode.rounds:
+            for call in round.calls:
+                told = call.segments[0].text if isinstance(call.segments[0], Segment) else ""
+                assert call.role == "think" or not told.startswith(("Below are a question", "Write the key"))
+
+
+@pytest.mark.parametrize("name", SEPARATE)
+def test_a_call_that_writes_a_memory_of_its_own_still_acts(name: str) -> None:
+    """Its tags are made inert, and the search behind them was thought."""
+    model = Exact(act="<mem> mine </mem><memory_write> mine </memory_write><search> Ines Calder </search>")
+    rolled = from_episodes(games(name, model), TOKENIZER)
+    assert (rolled.data.roles_BK == CALL).any()
 
 
 def test_episodes_of_before_have_calls_that_are_thought() -> None:

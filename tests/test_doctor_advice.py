@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mempo_trainers import doctor
 from mempo_trainers.cli import app
 from mempo_trainers.config import Config
-from mempo_trainers.doctor.credit import denser
+from mempo_trainers.doctor.credit import denser, pays_memory
 from mempo_trainers.doctor.figures import option
 from mempo_trainers.llm.settings import Setup, SftSetup, Task, read_setup
 from mempo_trainers.policies.huggingface.settings import PolicySettings
@@ -87,3 +87,15 @@ def test_a_denser_signal_is_what_the_run_does_not_have_yet(settings: dict[str, A
 
 def test_where_no_setting_is_left_a_better_start_is() -> None:
     assert denser(llm({"objectives": 1}, credit="mempo")).startswith("no setting makes the signal denser")
+
+
+@pytest.mark.parametrize("agent", ["react", "selfask"])
+def test_no_credit_for_memory_is_advised_where_an_agent_has_none(agent: str) -> None:
+    assert "mempo" not in denser(llm({"agent": agent}, credit="grpo"))
+    assert "config.credit=mempo" in denser(llm({"agent": "memagent"}, credit="grpo"))
+    assert "config.credit=mempo" in denser(llm(credit="memory_only"))  # it weighs the outcome, no more
+
+
+@pytest.mark.parametrize(("credit", "pays"), [("mempo", True), ("placebo", True), ("grpo", False)])
+def test_only_a_credit_for_memory_misses_it(credit: str, pays: bool) -> None:
+    assert pays_memory(llm(credit=credit)) is pays

@@ -52,11 +52,12 @@ def said(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Sai
         ("llm", "config.evaluate_every=3", "did you mean evaluate_every?"),
         ("sft", "sft.examples=x", "did you mean examples?"),
         ("sft", "learning_rate=1", "did you mean sft.learning_rate?"),
-        ("llm", "config.credit=ppo", "did you mean config.algo=ppo"),
+        ("llm", "config.credit=ppo", "did you mean algo=ppo, with credit=gae"),
         ("llm", "sampler.scorer=server", "needs sampler.url"),
         ("llm", "task.agent=oracle", "which asks none: choose from amem, bank"),
         ("sft", "task.agent=random", "which asks none: choose from amem, bank"),
         ("llm", "task.agent=react", "choose config.credit=grpo"),
+        ("llm", "config.credit=attribution", "choose task.agent=bank"),
     ],
 )
 def test_what_was_meant_is_said(command: str, change: str, told: str, said: Said) -> None:

@@ -21,6 +21,7 @@ from mempo_agents.notes import (
     UNGATED,
     acting,
     deciding,
+    for_later,
     ids_in,
     lines,
     questions,
@@ -81,8 +82,8 @@ def play(context: Context) -> Round:
     notes = [note.split(_MARK)[0] for note in notes]
     new: list[str] = []
     if kinds(context.segments, "information"):
-        for fact in lines((yield taking_in(EXTRACT, notes, context)))[:FACTS]:
-            named = " ".join(lines((yield deciding(NAME, {}, fact, context))))
+        for fact in lines((yield for_later(taking_in(EXTRACT, notes, context))))[:FACTS]:
+            named = " ".join(lines((yield for_later(deciding(NAME, {}, fact, context)))))
             new.append(linked(fact, named.split(",")))
     action = yield from acting([*notes, *(note.split(_MARK)[0] for note in new)], context)
     reads = [read(query, K) for query in (*lost.facts, *new, *questions(context.segments), *searched(action))]

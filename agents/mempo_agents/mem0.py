@@ -25,6 +25,7 @@ from mempo_agents.notes import (
     acting,
     deciding,
     discarded,
+    for_later,
     ids_in,
     lines,
     questions,
@@ -111,7 +112,7 @@ def play(context: Context) -> Round:
     stored = recalled(recalls(context.segments)).values()
     notes = [*stored, *(fact.query for fact in facts), *lost.notes]
     if kinds(context.segments, "information"):
-        new = lines((yield taking_in(EXTRACT, notes, context)))[:FACTS]
+        new = lines((yield for_later(taking_in(EXTRACT, notes, context))))[:FACTS]
     action = yield from acting([*notes, *new], context)
     asked = (*lost.facts, *new, *questions(context.segments), *searched(action))
     reads = [read(query, K) for query in asked]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mempo_agents.base import Context
 from mempo_agents.models.base import Prompt
@@ -120,6 +121,11 @@ def taking_in(instruction: str, notes: Sequence[str], context: Context) -> Promp
     asked, step = kinds(context.segments, "question"), kinds(context.segments, "call", "information")
     wanted = said("system", instruction, context)
     return remembering((wanted, *asked, *as_memory(notes, context), *step))
+
+
+def for_later(prompt: Prompt) -> Prompt:
+    """The same, where what is written is stored in the next round: the memory after this one does not hold it."""
+    return replace(prompt, role="think")
 
 
 def deciding(instruction: str, entries: dict[int, str], fact: str, context: Context) -> Prompt:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeAlias, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
 
 from mempo_agents.amem import amem_agent
 from mempo_agents.bank import bank_agent
@@ -93,3 +93,8 @@ def make_agent(name: str, questions: QuestionSet | None = None, model: str | Mod
     if sized:
         return lookup(SIZED, sized[1], "agent with a size")(asked, int(sized[2]))
     return lookup_or_own(AGENTS, name, "agent")(questions, asked)
+
+
+def keeps_memory(name: str, environment: Mapping[str, Any]) -> bool:
+    """Whether an agent of that name has a memory in an environment made with these keyword arguments."""
+    return {**environment, **make_agent(name).env_kwargs}.get("memory") != "none"

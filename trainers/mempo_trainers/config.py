@@ -85,7 +85,7 @@ class Config(Settings, frozen=True):
         super().__post_init__()
         if self.credit == "ppo":
             raise ConfigError(
-                "credit: 'ppo' is a loop of its own: did you mean config.algo=ppo, with config.credit=gae "
+                "credit: 'ppo' is a loop of its own: did you mean algo=ppo, with credit=gae "
                 f"(plain PPO), or one of {', '.join(PPO_CREDITS[1:])}?"
             )
         make(self.credit, **self.credit_options)

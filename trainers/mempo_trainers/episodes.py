@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from mempo_agents.rounds import memory_in
+from mempo_agents.ruled import inert
 from mempo_env.errors import ConfigError
 from mempo_env.scoring import contains, normalise, normalised_answers
 from mempo_env.types import Call, Episode, Invalid, Round, Segment, Span, StopReason
@@ -132,6 +133,10 @@ def _responses(
     return Responses(tokens_BK, roles_BK, logprobs_BK)
 
 
+_INERT = ((False, False), (True, False), (True, True))
+"""What agents make inert in what a call acts by: memory; operations on a bank, all or but for reads."""
+
+
 def _roles(call: Call, round: Round, starts: Sequence[int]) -> list[int]:
     """The role of each token of a call: those of the round's text, or the memory that the agent made of it.
 
@@ -144,7 +149,8 @@ def _roles(call: Call, round: Round, starts: Sequence[int]) -> list[int]:
         n = len(call.output)
         spans = Span("think", 0, start), Span("mem", start, end), Span("think", end, n)
         return span_roles(starts, [span for span in spans if span.start < span.end])
-    if call.output and round.text.endswith(call.output):  # behind a memory that earlier calls wrote
+    acted = (call.output, *(inert(call.output, *kind) for kind in _INERT))  # letter for letter as long
+    if call.output and round.text.endswith(acted):  # behind a memory that earlier calls wrote
         ahead = len(round.text) - len(call.output)
         return token_roles([ahead + start for start in starts], round.action)
     return [THINK] * len(starts)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mempo_agents.table import keeps_memory
 from mempo_trainers.doctor.figures import (
     SOLVED,
     UNREAD,
@@ -36,7 +37,7 @@ FIRST_ROUND = 0.01
 BY_DESIGN = frozenset({"attribution"})
 """Estimators that pay writes alone, of which first rounds have none."""
 
-PAYS_MEMORY = frozenset({"mempo", "mempo_gain", "memory_only", "spread", "attribution"})
+PAYS_MEMORY = frozenset({"mempo", "mempo_gain", "spread", "attribution"})
 """Estimators that pay for memory already,"""
 
 MEANS = frozenset({"em_mean", "f1_mean", "bank"})
@@ -75,7 +76,7 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
             f"all rollouts of a group are alike: raise {option(settings, 'entropy')}, sample at a higher "
             "temperature"
         )
-    elif not any(row.get("memory_tokens", 1) for row in rows):
+    elif pays_memory(settings) and not any(row.get("memory_tokens", 1) for row in rows):
         action = (
             "no memory is written, and what memories are worth is paid to their tokens alone: start from a "
             "policy that writes some"
@@ -102,12 +103,19 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
     )
 
 
+def pays_memory(settings: Settings) -> bool:
+    """Whether the run's credit has a term for memory."""
+    return configured(settings, "credit", "mempo") in PAYS_MEMORY | {"placebo"}
+
+
 def denser(settings: Settings) -> str:
     """What else would make rollouts differ: settings of the run's own command that are not so already."""
     task = settings.get("task")
     task = {**task, **task.get("environment", {})} if isinstance(task, dict) else {}
     several = task.get("objectives", 2) != 1
-    told = [option(settings, "credit", "mempo")] * (configured(settings, "credit", "") not in PAYS_MEMORY)
+    kept = keeps_memory(task["agent"], task) if "agent" in task else True
+    paid = configured(settings, "credit", "") in PAYS_MEMORY
+    told = [option(settings, "credit", "mempo")] * (kept and not paid)
     told += [option(settings, "reward", "em_mean")] * (several and task.get("reward") not in MEANS)
     told += [f"fewer {option(settings, 'objectives')}"] * several
     if not told:

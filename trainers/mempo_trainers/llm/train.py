@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from mempo_agents.models.base import ModelError
-from mempo_agents.table import AGENTS, ASK_NONE, make_agent
+from mempo_agents.table import AGENTS, ASK_NONE, keeps_memory
 from mempo_env.errors import ConfigError
 from mempo_env.files import atomic_file, digest
 from mempo_env.types import Episode, Invalid, Split
@@ -109,8 +109,14 @@ def _check_agent(task: Task, config: Config | None = None) -> None:
             f"task.agent: wanted one that asks a model, which learns, got {task.agent!r}, which asks none: "
             f"choose from {names}"
         )
-    memory = {**task.environment, **make_agent(task.agent).env_kwargs}.get("memory")
-    if config is not None and memory == "none" and credits_memory(config.credit):
+    if config is None:
+        return
+    if config.credit == "attribution" and task.agent != "bank" and ":" not in task.agent:
+        raise ConfigError(
+            "config.credit: 'attribution' wanted an agent whose policy works on a memory bank itself, got "
+            f"{task.agent!r}: choose task.agent=bank"
+        )
+    if not keeps_memory(task.agent, task.environment) and credits_memory(config.credit):
         plain = "grpo" if config.algo == "grpo" else "gae"
         raise ConfigError(
             f"config.credit: wanted one without a term for memory, as the agent {task.agent!r} has none, got "
