@@ -15,6 +15,7 @@ from mempo_agents.models.base import Message, Prompt
 from mempo_agents.rollout import episodes
 from mempo_agents.rounds import ModelAgent, Round, as_shown
 from mempo_benchmarks.report import tables
+from mempo_benchmarks.run import bench, make_plan
 from mempo_benchmarks.summary import compare
 from mempo_env.cli import main
 from mempo_env.tokens import count_words
@@ -86,6 +87,41 @@ def test_a_call_that_tells_nothing_is_over_what_was_in_view(tokens: int | None) 
 
     agent = Own()
     assert play(agent).tokens.prompt == count_words(agent.prompt) > 10
+
+
+@pytest.mark.parametrize("round", [bare, composed])
+def test_words_are_not_taken_for_tokens_that_a_model_told(round: object) -> None:
+    """They were written where a server's count stands, so the unit was "tokens of own and words"."""
+    agent = ModelAgent(name="asks", play=round, model=Untold(None, segments=False), env_kwargs={})  # type: ignore[arg-type]
+    (call,) = play(agent).rounds[0].calls
+    assert call.prompt_tokens is None and call.segments
+
+
+WORDS = """
+from mempo_env.types import Call
+
+class Words:
+    name = fingerprint = "none"
+    told = None
+    def generate(self, prompts):
+        return [Call(output="<answer> a b </answer>", output_tokens=self.told) for _ in prompts]
+
+class Half(Words):
+    name = fingerprint = "half"
+    told = 9
+"""
+
+
+@pytest.mark.parametrize(("model", "unit"), [("Words", "words"), ("Half", "tokens of half and words")])
+def test_the_unit_is_that_of_what_was_told(
+    model: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "words_model.py").write_text(WORDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = make_plan("synthetic", ["react", "memagent"], model=f"words_model:{model}", episodes=1)
+    bench(plan, tmp_path / "run")
+    units = {arm.agent: arm.unit for arm in compare([tmp_path / "run"]).arms}
+    assert units["react"] == units["memagent"] == unit
 
 
 def test_what_a_server_tells_is_taken_as_it_is() -> None:

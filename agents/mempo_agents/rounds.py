@@ -106,10 +106,14 @@ def ended(error: Exception, calls: Sequence[Call]) -> Exception:
 
 
 def counted(prompt: Prompt, call: Call) -> Call:
-    """The call with the words of its messages as prompt tokens, where nothing else tells of the prompt."""
+    """The call with the segments of its prompt, where nothing else tells of it: what they hold is counted.
+
+    Messages without segments count as one that may hold all of passages, thoughts and memory.
+    """
     if call.prompt_ids or call.prompt_tokens or call.segments:
         return call
-    return replace(call, prompt_tokens=count_words(prompt.text))
+    sent = (Segment("recall", 0, prompt.text, count_words(prompt.text)),)
+    return replace(call, segments=prompt.segments or sent)
 
 
 def completed(text: str, calls: Sequence[Call]) -> Completion:
