@@ -55,6 +55,13 @@ def play(agent: Odd, num_envs: int = 4) -> list[Episode]:
     return [played[i] for i in range(len(IDS))]
 
 
+def having(calls: object) -> Exception:
+    """An error whose `calls` are its own: they are none of a model."""
+    error = ValueError("broken")
+    error.calls = calls  # type: ignore[attr-defined]
+    return error
+
+
 def fail(error: BaseException) -> Callable[[Sequence[Context]], Any]:
     def write(_: Sequence[Context]) -> Any:
         raise error
@@ -79,6 +86,9 @@ ODDITIES: dict[str, tuple[Callable[[Sequence[Context]], Any], str]] = {
     "a class": (lambda c: [ValueError] * len(c), f"{NO_TEXT} type"),
     "an interrupt": (lambda c: [KeyboardInterrupt()] * len(c), f"{NO_TEXT} KeyboardInterrupt"),
     "raises": (fail(ValueError("broken")), "ValueError: broken"),
+    "raises with a number of calls": (fail(having(3)), "ValueError: broken"),
+    "raises with other calls": (fail(having(["ring"])), "ValueError: broken"),
+    "an error with a number of calls": (lambda c: [having(3)] * len(c), "ValueError: broken"),
     "raises without words": (fail(Mute()), "Mute"),
     "raises what no file takes": (fail(ValueError("\ud800")), "ValueError: ?"),
     "an error no file takes": (lambda c: [ValueError("\ud800")] * len(c), "ValueError: ?"),

@@ -118,7 +118,7 @@ def _written(agent: Agent, contexts: tuple[Context, ...]) -> list[str | Exceptio
         raise
     except Exception as error:
         if len(contexts) == 1:
-            return [error]
+            return [_checked(error)]
         return [_written(agent, (context,))[0] for context in contexts]
 
 
@@ -129,10 +129,11 @@ def _checked(written: object) -> str | Exception:
             _check_calls(written.calls)
             parts = written.token_ids, written.logprobs, written.finish_reason, written.calls
             return Completion(str(written), *parts)
-        if isinstance(written, Exception):
-            _check_calls(getattr(written, "calls", ()))
         if isinstance(written, ModelError):
+            _check_calls(written.calls)
             lookup({str(reason): reason for reason in ABORTS}, written.reason, "reason of a ModelError")
+        elif isinstance(written, Exception):
+            _drop_bad_calls(written)
         if isinstance(written, (str, Exception)):
             return written
         raise TypeError(f"act: wanted text, a Completion or an exception, got {type(written).__name__}")
@@ -140,6 +141,16 @@ def _checked(written: object) -> str | Exception:
         raise
     except Exception as error:
         return error
+
+
+def _drop_bad_calls(error: Exception) -> None:
+    """Leave an error as it is, but for `calls` that are none of a model: they mean something else there."""
+    try:
+        _check_calls(getattr(error, "calls", ()))
+    except MemoryError:
+        raise
+    except Exception:
+        error.calls = ()  # type: ignore[attr-defined]
 
 
 def _check_calls(calls: Sequence[Call]) -> None:
