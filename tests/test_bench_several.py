@@ -78,14 +78,33 @@ def test_tables_and_page_tell_it(run: Path, compared: Comparison) -> None:
     assert '"gains"' in page and '"positions"' in page
 
 
+def printed(run: Path, only: str = "") -> str:
+    """The tables whose title has a text, in a terminal of 80 columns."""
+    console = Console(width=80, file=io.StringIO())
+    for made in tables(compare([run])):
+        if only in str(made.title):
+            console.print(made)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
 def test_sixteen_places_fit_into_eighty_columns(tmp_path: Path) -> None:
     """They were cut: "1.…" in every other column."""
     bench(make_plan("synthetic", ["iterresearch"], objectives=16, episodes=2, max_rounds=3), tmp_path)
-    console = Console(width=80, file=io.StringIO())
-    for made in tables(compare([tmp_path])):
-        console.print(made)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = printed(tmp_path)
     assert "EM of the question in each place" in said and "…" not in said
+
+
+def test_floors_and_ceiling_are_marked_in_sixteen_places(tmp_path: Path) -> None:
+    """Right in every place is the widest that a line gets."""
+    bench(make_plan("synthetic", ["iterresearch"], objectives=16, episodes=2, max_rounds=60), tmp_path)
+    for title, row in (
+        ("in each place", f"oracle (ceiling){' 100' * 16}"),
+        ("got an answer", "oracle (ceiling) "),
+    ):
+        lines = printed(tmp_path, title).splitlines()
+        assert "…" not in "".join(lines)
+        for start in ("empty (floor) ", "random (floor) ", row):
+            assert sum(line.startswith(start) for line in lines) == 1, start
 
 
 def test_one_question_has_no_places(tmp_path: Path) -> None:

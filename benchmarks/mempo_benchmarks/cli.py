@@ -188,7 +188,7 @@ def report(
         bool, typer.Option("--all", help="Print every table of the page; with prices, so too.")
     ] = False,
 ) -> None:
-    """Tables in the terminal and one self-contained HTML page, every figure with its 95 % interval.
+    """Tables in the terminal and one self-contained HTML page, means with their 95 % intervals.
 
     The terminal shows what one reads first: accuracy, cost, and what memory gained.
     """

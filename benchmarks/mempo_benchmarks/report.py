@@ -158,9 +158,14 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
     n = len(known[0][1].positions)
     summed = {metric.key: metric for metric in METRICS if metric.key in ("em", "f1")}
 
+    def in_a_line(arm: ArmSummary) -> str:
+        return f"{arm.label} ({arm.role})" if arm.role else arm.label
+
     def shares(title: str, heads: Iterable[int], of: Callable[[Several], Sequence[float]]) -> Table:
-        rows = [[arm.label, *(f"{100 * share:.0f}" for share in of(several))] for arm, several in known]
-        return table(title, ["agent", *map(str, heads)], rows)
+        rows = [[in_a_line(arm), *(f"{100 * share:.0f}" for share in of(several))] for arm, several in known]
+        made = table(title, ["agent", *map(str, heads)], rows)
+        made.padding, made.show_edge = 0, False  # sixteen times 100 beside the ceiling take 80 columns
+        return made
 
     return [
         table(
