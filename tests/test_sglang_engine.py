@@ -253,6 +253,24 @@ def test_calls_may_last_while_the_server_is_well(well: bool, folder: Path, saved
     assert all(isinstance(answer, Call if well else ModelError) for answer in answers)
 
 
+def test_a_lost_answer_of_a_server_that_is_well_ends_nothing(folder: Path) -> None:
+    """The first question used up all the patience."""
+    healthy = iter([hang])
+
+    def once_deaf(asked: Asked) -> bool:
+        if not asked.body:
+            return next(healthy, status(200))(asked)
+        while sum(request.startswith(b"GET /health ") for request in server.requests) < 5:
+            if asked.stopped.wait(0.01):
+                return False
+        return ok(generated("<search> x </search>"))(asked)
+
+    with serving(once_deaf) as server:
+        model = opened(folder, server, read=60.0, total=60.0, patience=3.0)
+        (answer,) = model.generate([prompt("one")])
+    assert isinstance(answer, Call), answer
+
+
 # --- A real server -----------------------------------------------------------------------------------------
 
 REAL = "MEMPO_TEST_SGLANG"

@@ -156,7 +156,8 @@ async def _watch(batch: _Batch[T], patience: float, busy: bool, calls: anyio.Can
     place, heard = batch.server.url.rstrip("/") + HEALTH, anyio.current_time()
     async with _client(batch.server) as client:  # whose connections no call takes
         while (left := heard + patience - anyio.current_time()) > 0:
-            with anyio.move_on_after(left), suppress(httpx.HTTPError):
+            patient = min(left, max(1.0, patience / 4))  # one answer may get lost
+            with anyio.move_on_after(patient), suppress(httpx.HTTPError):
                 async with client.stream("GET", place) as answer:
                     if busy or answer.status_code == 200:
                         heard = anyio.current_time()
