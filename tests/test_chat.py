@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_help import SYSTEM, chatting, make_tokenizer, prompt
 from mempo_agents.models.base import Message, ModelError, Prompt
-from mempo_agents.models.chat import decode, encode, until
+from mempo_agents.models.chat import decode, encode, load_tokenizer, until
+from mempo_env.errors import ConfigError
 
 
 @given(st.text("ab</>", max_size=12), st.lists(st.text("ab</>", max_size=3), max_size=3))
@@ -105,3 +107,19 @@ def test_halves_of_characters_are_shown_as_question_marks() -> None:
     tokenizer = chatting()
     assert "a?b" in tokenizer.decode(encode(tokenizer, prompt("a\ud800b")))
     assert decode(tokenizer, tokenizer.encode("\u4e16", add_special_tokens=False)[:-1]).isprintable()
+
+
+def test_a_private_model_is_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub answers the same for both to whoever is not logged in."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    def unknown(*_: object, **__: object) -> None:
+        answer = httpx.Response(401, request=httpx.Request("GET", "http://hub"))
+        raise RepositoryNotFoundError("401", response=answer)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unknown)
+    with pytest.raises(
+        ConfigError, match="none of that name at the hub, or it is private and you are not logged"
+    ):
+        load_tokenizer("nobody/nonesuch")

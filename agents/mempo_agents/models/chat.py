@@ -62,7 +62,9 @@ def _check_there(model: str) -> None:
         if not isinstance(try_to_load_from_cache(model, "config.json"), str):
             HfApi().model_info(model, timeout=_PATIENCE)
     except RepositoryNotFoundError:
-        raise no_model(model, "there is no such folder, and none of that name at the hub") from None
+        why = "there is no such folder, and none of that name at the hub, or it is private"
+        why += " and you are not logged in"
+        raise no_model(model, why) from None
     except Exception as error:  # of whichever client the hub's package uses
         why = f"there is no such folder, it is not in the cache, and the hub did not tell: {_line(error)}"
         raise no_model(model, why) from None
