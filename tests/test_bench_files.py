@@ -56,6 +56,14 @@ def test_other_agents_are_named_one_by_one(
     assert told in capsys.readouterr().err
 
 
+def test_runs_that_no_report_takes_together_are_not_advised(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*RUN, str(copy(whole, tmp_path)), "--agents", "react,mempo,window", "--top-k", "5"]) == 2
+    told = capsys.readouterr().err
+    assert "(added: window; there / here: top_k 3 / 5)" in told and told.endswith("choose another --out\n")
+
+
 def test_long_values_are_told_from_where_they_differ() -> None:
     one, other = "alike " * 20 + "here", "alike " * 20 + "there, " + "and much more " * 9
     (told,) = differences({"x": one}, {"x": other})

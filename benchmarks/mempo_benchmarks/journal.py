@@ -114,9 +114,12 @@ def _begin(run: Path, plan: Plan, size: int) -> None:
             file.write(encode_plan(plan))
         return
     begun = read_plan(run)
-    if changes := [*_agents(begun, plan), *_settings(begun, plan)]:
+    others = _settings(begun, plan)
+    if changes := [*_agents(begun, plan), *others]:
         new = {arm.agent for arm in plan.arms} - {arm.agent for arm in begun.arms}
-        also = f", with {', '.join(sorted(new))} alone, and report both together" if new else ""
+        also = (
+            f", with {', '.join(sorted(new))} alone, and report both together" if new and not others else ""
+        )
         raise ResultsError(
             f"{run}: was begun with other settings ({'; '.join(changes)}); run it as it was begun, or choose "
             f"another --out{also}"
