@@ -124,7 +124,7 @@ def taking_in(instruction: str, notes: Sequence[str], context: Context) -> Promp
 
 
 def for_later(prompt: Prompt) -> Prompt:
-    """The same, where what is written is stored in the next round: the memory after this one does not hold it."""
+    """The same, where the next round stores what is written: the memory after this one does not hold it."""
     return replace(prompt, role="think")
 
 

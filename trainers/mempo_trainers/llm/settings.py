@@ -86,7 +86,8 @@ class Sampler(Settings, frozen=True):
         batch: Episodes that are generated at a time.
         wait: Seconds within which the server must be healthy: at the start, while calls are under way, and
             where one failed.
-        spare: Episodes of a step, or of an evaluation, that may be played again where one failed by no fault of the policy.
+        spare: Episodes of a step, or of an evaluation, that may be played again where one failed by no fault
+            of the policy.
         scorer: See `mempo_trainers.scoring.table.SCORERS`; "server" needs one.
     """
 
