@@ -32,7 +32,9 @@ class Stub:
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Status and JSON for a request."""
-        kind = {"/health": "health", "/asked": "asked", "/generate": "generate"}.get(path, "update")
+        kind = {"/health": "health", "/model_info": "health", "/asked": "asked", "/generate": "generate"}.get(
+            path, "update"
+        )
         if kind == "generate" and body["sampling_params"]["max_new_tokens"] == 0:
             kind = "score"
         with self.lock:

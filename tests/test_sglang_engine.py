@@ -188,6 +188,34 @@ def test_weights_that_are_not_taken_are_an_error(folder: Path, saved: Path, faul
     assert len(server.requests) == tries
 
 
+RUNNING = (
+    b'{"success": false, "message": "Weights were updated, but the cache was not flushed because requests are \
+still running or queued. Retract or finish them, then call /flush_cache."}'
+)
+
+
+def test_weights_are_given_again_while_requests_are_under_way(folder: Path, saved: Path) -> None:
+    """The last question whether it is well, which nobody waits for any more, is one; seen in SGLang 0.5.23."""
+    with serving(status(400, body=RUNNING), status(400, body=RUNNING), TAKEN) as server:
+        opened(folder, server, tries=3).update_weights(saved)
+    assert len(sent(server)) == 3
+    with serving(status(400, body=RUNNING)) as server, pytest.raises(ModelError, match="still running"):
+        opened(folder, server, tries=2).update_weights(saved)
+
+
+def test_no_token_is_generated_to_ask_whether_weights_are_loaded(folder: Path, saved: Path) -> None:
+    def slow(asked: Asked) -> bool:
+        while asked.body and not any(request.startswith(b"GET ") for request in server.requests):
+            asked.stopped.wait(0.01)
+        return ok({"success": True})(asked)
+
+    with serving(slow) as server:
+        opened(folder, server, read=20.0, total=20.0, patience=0.4).update_weights(saved)
+    assert {request.split(b" ")[1] for request in server.requests if request.startswith(b"GET ")} == {
+        b"/model_info"
+    }
+
+
 def test_a_server_that_is_gone_is_an_error_of_scores_and_weights(folder: Path, saved: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -239,7 +267,7 @@ def test_calls_may_last_while_the_server_is_well(well: bool, folder: Path, saved
     def slow(asked: Asked) -> bool:
         if not asked.body:
             return status(200 if well else 503)(asked)
-        while sum(request.startswith(b"GET /health ") for request in server.requests) < 10:
+        while sum(request.startswith(b"GET ") for request in server.requests) < 10:
             asked.stopped.wait(0.01)
         return ok({"success": True} if b"model_path" in asked.body else generated("<search> x </search>"))(
             asked

@@ -36,6 +36,10 @@ KEY = "MEMPO_API_KEY"
 HEALTH = "/health"
 """Below a server's address: answers with status 200 while it is well."""
 
+ALIVE = "/model_info"
+"""The same for one that loads weights, where any answer will do. SGLang generates a token to say that it is
+well, and takes no weights while anything is generated."""
+
 _SECRET, _STAND_IN = 8, 4  # characters of a key from which on it is looked for in all texts, in messages
 _CHANCE = random.Random()  # its own, as the global one is the user's
 
@@ -153,7 +157,7 @@ async def _ask(
 
 async def _watch(batch: _Batch[T], patience: float, busy: bool, calls: anyio.CancelScope) -> None:
     """End all calls once the server has not said for so many seconds that it is well."""
-    place, heard = batch.server.url.rstrip("/") + HEALTH, anyio.current_time()
+    place, heard = batch.server.url.rstrip("/") + (ALIVE if busy else HEALTH), anyio.current_time()
     async with _client(batch.server) as client:  # whose connections no call takes
         while (left := heard + patience - anyio.current_time()) > 0:
             patient = min(left, max(1.0, patience / 4))  # one answer may get lost

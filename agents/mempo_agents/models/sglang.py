@@ -133,9 +133,17 @@ class SGLang(Server, frozen=True, kw_only=True):
             wanted = shapes(here)
             check_same(folder, given, wanted, spared=wanted)
         body = msgspec.json.encode({"model_path": str(folder.resolve()), "flush_cache": True})
-        (answer,) = ask(self, "/update_weights_from_disk", [body], read_updated, self.patience, busy=True)
-        if isinstance(answer, ModelError):
-            raise answer
+        for number in range(1, self.tries + 1):
+            (answer,) = ask(self, "/update_weights_from_disk", [body], read_updated, self.patience, busy=True)
+            if not isinstance(answer, ModelError):
+                return
+            if number == self.tries or not any(told in str(answer) for told in _BUSY):
+                raise answer
+            time.sleep(self.pause * 2**number)  # what nobody waits for any more still runs there
+
+
+_BUSY = ("requests are still running", "was not flushed")
+"""Of what a server answers that has requests under way, and so kept what it knew of prompts."""
 
 
 def open_sglang(name: str, **settings: Any) -> SGLang:
