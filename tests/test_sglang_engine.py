@@ -189,13 +189,13 @@ def test_weights_that_are_not_taken_are_an_error(folder: Path, saved: Path, faul
 
 
 RUNNING = (
-    b'{"success": false, "message": "Weights were updated, but the cache was not flushed because requests are \
-still running or queued. Retract or finish them, then call /flush_cache."}'
+    b'{"success": false, "message": "Weights were updated, but the cache was not flushed because requests '
+    b'are still running or queued. Retract or finish them, then call /flush_cache."}'
 )
 
 
 def test_weights_are_given_again_while_requests_are_under_way(folder: Path, saved: Path) -> None:
-    """The last question whether it is well, which nobody waits for any more, is one; seen in SGLang 0.5.23."""
+    """A question whether it is well, which nobody waits for any more, is one (SGLang 0.5.23)."""
     with serving(status(400, body=RUNNING), status(400, body=RUNNING), TAKEN) as server:
         opened(folder, server, tries=3).update_weights(saved)
     assert len(sent(server)) == 3
