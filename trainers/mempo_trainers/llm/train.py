@@ -109,6 +109,7 @@ def _check_agent(task: Task, config: Config | None = None) -> None:
             f"task.agent: wanted one that asks a model, which learns, got {task.agent!r}, which asks none: "
             f"choose from {names}"
         )
+    make_agent(task.agent)  # says which there are
     if config is None:
         return
     if config.credit == "attribution" and task.agent != "bank" and ":" not in task.agent:
