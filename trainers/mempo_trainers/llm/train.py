@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from mempo_agents.models.base import ModelError
-from mempo_agents.table import AGENTS, ASK_NONE, keeps_memory
+from mempo_agents.table import AGENTS, ASK_NONE, keeps_memory, make_agent
 from mempo_env.errors import ConfigError
 from mempo_env.files import atomic_file, digest
 from mempo_env.types import Episode, Invalid, Split
