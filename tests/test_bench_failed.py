@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,6 @@ from types import MappingProxyType
 
 import pytest
 
-from answering import chat
 from mempo_agents import AGENTS, Context
 from mempo_benchmarks import watch
 from mempo_benchmarks.results import RESULTS, FullRow, Row, read_plan, read_rows
@@ -21,7 +21,6 @@ from mempo_env import progress
 from mempo_env.cli import main
 from mempo_env.types import Failure, StopReason
 from runs import ended, mempo
-from scripted import ok, serving
 
 BROKEN = """
 from mempo_agents.scripted import Scripted
@@ -137,8 +136,8 @@ def test_a_run_whose_server_is_gone_stops_and_goes_on_when_it_is_back(
 ) -> None:
     """A real process that dies halfway: all agents failed to the end, and one error was told six times."""
     command = [*COMMAND[:-1], "10", "--episodes", "30", "--agents", "react,mempo,mem1"]
-    with serving(ok(chat())) as free:
-        port = free.port  # the same one each time: a run does not go on with another server
+    with socket.create_server(("127.0.0.1", 0)) as free:  # nobody waits in it, so it is free at once
+        port = free.getsockname()[1]  # the same one each time: a run does not go on with another server
 
     def served(answers: int, *options: str) -> int:
         code = DYING.format(tests=str(Path(__file__).parent), answers=answers, port=port)
