@@ -70,6 +70,11 @@ class Scripted:
     def values(self, contexts: Any, responses: Responses) -> torch.Tensor:
         return torch.zeros(responses.tokens_BK.shape) + 0 * self.weight
 
+    def logprobs_and_values(
+        self, contexts: Any, responses: Responses
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return *self.logprobs(contexts, responses), self.values(contexts, responses)
+
     def score(self, views: Any) -> NDArray[np.float64]:
         """An answer that stands in the context is likely."""
         return np.array([[np.nan] if view is None else [self._score(view)] for view in views])

@@ -50,6 +50,14 @@ def test_a_template_that_refuses_system_messages_gets_none() -> None:
         encode(tokenizer, prompt("one"))
 
 
+@pytest.mark.parametrize("fault", ["messages[0]['content'] + 1", "messages[9].content.x", "1 / 0"])
+def test_a_template_that_fails_in_any_way_fails_its_chat(fault: str) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = f"{{{{ {fault} }}}}"
+    with pytest.raises(ModelError, match=r"^wanted messages that the model's chat template takes, got"):
+        encode(tokenizer, prompt("one"))
+
+
 def test_a_template_that_tells_the_date_tells_it_the_same_on_every_day() -> None:
     """As Llama 3.2's does, where a run that goes on tomorrow would read other prompts."""
     tokenizer = make_tokenizer()

@@ -251,6 +251,25 @@ def test_values_read_the_last_hidden_state_before_each_token(family: str) -> Non
     assert {"value.weight", "value.bias"} <= moved and any(name.startswith("network.") for name in moved)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
+def test_one_pass_tells_log_probs_and_values(family: str) -> None:
+    here, seen, written = policy(family), contexts(LENGTHS), responses(SIZES)
+    torch.nn.init.ones_(here.value.weight)
+    apart = *here.logprobs(seen, written), here.values(seen, written)
+    weight_BK = torch.rand(3, *written.tokens_BK.shape, generator=generator()) - 0.3
+    (weight_BK * torch.stack(apart)).sum().backward()
+    wanted, passes = gradients(here), list[int]()
+    here.optimizer.zero_grad()
+    here.loaded.network.register_forward_pre_hook(lambda *_: passes.append(1))
+    told = here.logprobs_and_values(seen, written)
+    assert len(passes) == len(here.batches(seen, written))
+    for one, other in zip(told, apart, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-6)
+    (weight_BK * torch.stack(told)).sum().backward()
+    for name, grad in gradients(here).items():
+        torch.testing.assert_close(grad, wanted[name], atol=1e-5, rtol=1e-4, msg=name)
+
+
 # --- Less memory -------------------------------------------------------------------------------------------
 
 

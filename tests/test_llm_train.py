@@ -391,6 +391,24 @@ def test_a_file_of_chats_is_imitated_in_its_last_messages(model: Path, tmp_path:
     assert policy.tokenizer.decode(written.tolist()) == "<answer> there </answer>"
 
 
+def test_chats_that_are_longer_than_the_policy_writes_are_left_out_or_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mempo_trainers.llm.examples import examples_of
+
+    policy = open_policy(PolicySettings(model=str(model), max_new=12))
+    long = ("assistant", "<answer> " + "far " * 40 + "</answer>")
+    some = [[("user", f"Who {i}?"), ("assistant", "x")] for i in range(18)]
+    file = write_chats(tmp_path / "chats.jsonl", [[some[0][0], long], *some, some[0]])
+    examples, told = examples_of(sft_setup(model, examples=str(file)), [], policy)
+    assert len(examples.contexts) == told["texts_used"] == 19 and told["texts"] == 20
+    assert f"{file}: 19 of 20 texts are used, of at most " in (said := capsys.readouterr().err)
+    assert "the others are longer than policy.max_new (12)" in said
+    file = write_chats(tmp_path / "chats.jsonl", [[turn[0], long] for turn in some])
+    with pytest.raises(ConfigError, match=r"^policy.max_new: wanted .* which leaves out 18 of 18 texts"):
+        examples_of(sft_setup(model, examples=str(file)), [], policy)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

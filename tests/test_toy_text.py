@@ -197,7 +197,7 @@ def test_what_looks_at_decisions_says_that_it_can_not(
 # --- Gone on with ------------------------------------------------------------------------------------------
 
 
-class Stop(Exception):
+class Stop(BaseException):
     """What ends a process in the middle."""
 
 

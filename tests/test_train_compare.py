@@ -126,6 +126,29 @@ def test_what_is_trained_otherwise_is_named_by_what_both_have(tmp_path: Path) ->
     assert list(grouped([tmp_path])) == ["algo=grpo", "algo=sb3-ppo"]
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"data": {"questions": "b"}}, "data.questions differ, though what names them does not"),
+        ({"model": "b", "data": {"questions": "b"}}, "data.questions, model differ, though"),
+        ({"data": {"questions": "b"}, "task": {"objectives": 2}}, None),
+        ({"model": "b", "policy": {"model": "other"}}, None),
+        ({}, None),
+    ],
+)
+def test_runs_that_name_alike_what_is_not_alike_are_told(
+    other: dict[str, Any], told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"data": {"questions": "a"}, "model": "a", "policy": {"model": "one"}}
+    for name, more in (("one", {}), ("other", other)):
+        run = written(tmp_path / name, [1.0] * STEPS, 1.0, credit=name)
+        settings = {**json.loads((run / SETTINGS).read_text()), **given, **more}
+        (run / SETTINGS).write_text(json.dumps(settings))
+    assert main(["train", "compare", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert (f"! these runs were not given the same: {told}" in said) if told else "!" not in said
+
+
 def test_a_run_inside_a_run_is_a_part_of_it(runs: Path) -> None:
     """As the warm start of a language model is."""
     written(runs / "grpo" / "warm", [1.0], 1.0, credit="other")

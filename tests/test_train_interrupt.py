@@ -5,17 +5,21 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from mempo_env.errors import RolloutError
-from mempo_trainers import checkpoint
+from mempo_agents.models.base import ModelError
+from mempo_env.errors import ConfigError, RolloutError
+from mempo_trainers import checkpoint, credit
+from mempo_trainers.credit import Credit, Trajectories
 from mempo_trainers.grpo import grpo
+from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.run import CHECKPOINT, Run, read_metrics
 from mempo_trainers.toy import ToyDraw
-from train_help import CONFIG, TASK, assert_same, ended, metrics, toy
+from train_help import CONFIG, TASK, assert_same, ended, toy
 
 LONG = ("--steps", "100000", "--questions", "2", "--rollouts", "2", "--objectives", "1")
 
@@ -60,24 +64,59 @@ def test_a_handler_of_somebody_else_stays() -> None:
     assert made.stdout == "theirs\nFalse\n"
 
 
-def test_a_step_without_rollouts_ends_the_run_after_its_checkpoint(tmp_path: Path) -> None:
-    config = msgspec.structs.replace(CONFIG, checkpoint_every=100)
+def train_failing(out: Path, fails: str = "", error: Exception | None = None) -> None:
+    """A run whose fourth step fails: before it has learned ("draw", "estimate"), or after ("watch")."""
+    config = msgspec.structs.replace(CONFIG, checkpoint_every=2, credit="test_train_interrupt:failing")
+    policy = TASK.make_policy(config)
+    drawn = ToyDraw(policy, TASK, config.rollouts, config.seed)
+    failing.left = 3 if fails == "estimate" else 1_000
+    failing.error = error
 
-    def train(out: Path, fails: bool) -> None:
-        policy = TASK.make_policy(config)
-        drawn = ToyDraw(policy, TASK, config.rollouts, config.seed)
+    def draw(step: int, attempt: int, questions: int) -> Rollouts:
+        if fails == "draw" and step == 4:
+            raise error or AssertionError
+        return drawn(step, attempt, questions)
 
-        def draw(step: int, attempt: int, questions: int):  # type: ignore[no-untyped-def]
-            if fails and step == 4:
-                raise RolloutError("the server is down")
-            return drawn(step, attempt, questions)
+    def watch(step: int) -> Mapping[str, float]:
+        if fails == "watch" and step == 4:
+            raise error or AssertionError
+        return {}
 
-        with Run(out, {"config": msgspec.to_builtins(config)}) as run:
-            grpo(policy, draw, config, run)
+    with Run(out, {"config": msgspec.to_builtins(config)}) as run:
+        grpo(policy, draw, config, run, watch)
 
-    with pytest.raises(RolloutError, match="the server is down"):
-        train(tmp_path / "run", fails=True)
-    assert checkpoint.read(tmp_path / "run" / CHECKPOINT)["step"] == 3 == len(metrics(tmp_path / "run"))
-    train(tmp_path / "run", fails=False)
-    train(tmp_path / "whole", fails=False)
+
+class Failing:
+    """An estimator of a user's own that raises after some steps."""
+
+    left = 0
+    error: Exception | None = None
+
+    def __call__(self, data: Trajectories) -> Credit:
+        if not self.left:
+            raise self.error or AssertionError
+        self.left -= 1
+        return credit.make("grpo")(data)
+
+
+failing = Failing()
+
+
+@pytest.mark.parametrize(
+    ("fails", "error", "saved"),
+    [
+        ("draw", RolloutError("the server is down"), 3),
+        ("draw", ConfigError("a history is too long"), 3),
+        ("estimate", ZeroDivisionError("a fault of the user's"), 3),
+        ("watch", ModelError("the server is down"), 2),  # the policy has learned from the fourth step
+    ],
+)
+def test_a_step_that_fails_before_anything_was_learned_ends_the_run_after_a_checkpoint(
+    tmp_path: Path, fails: str, error: Exception, saved: int
+) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        train_failing(tmp_path / "run", fails, error)
+    assert checkpoint.read(tmp_path / "run" / CHECKPOINT)["step"] == saved
+    train_failing(tmp_path / "run")
+    train_failing(tmp_path / "whole")
     assert_same(tmp_path / "run", tmp_path / "whole")

@@ -57,6 +57,9 @@ def said(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Sai
         ("llm", "task.agent=oracle", "which asks none: choose from amem, bank"),
         ("sft", "task.agent=random", "which asks none: choose from amem, bank"),
         ("llm", "task.agent=react", "choose config.credit=grpo"),
+        ("llm", "policy.lora_rank=100000", "lora_rank: wanted at most 32, the width of the network"),
+        ("llm", "task.sets=1000000000", "sets: wanted a whole number from 1 to 1,000,000"),
+        ("sft", "policy.warmup_steps=3", "sft has a schedule of its own"),
         ("llm", "config.credit=attribution", "choose task.agent=bank"),
     ],
 )
@@ -67,7 +70,7 @@ def test_what_was_meant_is_said(command: str, change: str, told: str, said: Said
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 @pytest.mark.parametrize("credit", sorted(CREDITS))
 def test_a_credit_for_memory_is_refused_where_there_is_none(algo: str, credit: str, said: Said) -> None:
-    if (algo == "ppo") is (credit in PPO_CREDITS) or (algo == "grpo" and credit != "gae"):
+    if credit in PPO_CREDITS if algo == "ppo" else credit != "gae":
         told = said(
             "llm",
             f"config.algo={algo}",
@@ -148,6 +151,23 @@ def test_a_file_that_has_changed_is_said_to_have(
     file.write_text(json.dumps(chat).replace("Who", "What"))
     assert sft(tmp_path / "run", model, "sft.steps=1", f"examples={file}") == 2
     assert f"{file} has changed" in capsys.readouterr().err
+    other = tmp_path / "other.jsonl"
+    other.write_text(file.read_text())
+    assert sft(tmp_path / "run", model, "sft.steps=1", f"examples={other}", "task.sets=7") == 2
+    told = capsys.readouterr().err
+    assert f"examples: '{file}' / '{other}'; task.sets: 6 / 7)" in told and "has changed" not in told
+
+
+def test_more_steps_do_not_hide_what_has_changed(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sft(tmp_path / "run", model, "sft.steps=1") == 0
+    settings = json.loads((tmp_path / "run" / SETTINGS).read_text())
+    settings["data"]["dev"] = "0" * 16
+    (tmp_path / "run" / SETTINGS).write_text(json.dumps(settings))
+    assert sft(tmp_path / "run", model, "sft.steps=2") == 2
+    told = capsys.readouterr().err
+    assert "(there / here: sft.steps: 1 / 2; the choice of questions of 'dev' has changed)" in told
 
 
 def test_a_line_that_is_no_chat_is_told_what_it_must_be(said: Said, tmp_path: Path) -> None:

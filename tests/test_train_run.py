@@ -42,7 +42,7 @@ from train_help import (
 # --- Gone on with ------------------------------------------------------------------------------------------
 
 
-class Stop(Exception):
+class Stop(BaseException):
     """What ends a process in the middle."""
 
 

@@ -181,16 +181,21 @@ def _extra(played: Sequence[Episode], responses: Responses) -> dict[str, float]:
     last = [episode.tokens for episode in played]
     later = [round for episode in played for round in episode.rounds if round.number > 1]
     return {
-        "em": float(np.mean([episode.score.em for episode in played])),
-        "answered": float(np.mean([episode.stop_reason is StopReason.ANSWERED for episode in played])),
+        "em": _mean([episode.score.em for episode in played]),
+        "answered": _mean([episode.stop_reason is StopReason.ANSWERED for episode in played]),
         "rounds": len(actions) / len(played),
-        "recall": float(np.mean([_recall(episode)[-1] for episode in played if episode.rounds])),
-        "invalid": float(np.mean([isinstance(action, Invalid) for action in actions])),
-        "output_tokens": float((responses.roles_BK != NOT_GENERATED).sum(1).mean()),
-        "memory_length": float(np.mean([tokens.memory for tokens in last])),
+        "recall": _mean([_recall(episode)[-1] for episode in played if episode.rounds]),
+        "invalid": _mean([isinstance(action, Invalid) for action in actions]),
+        "output_tokens": _mean((responses.roles_BK != NOT_GENERATED).sum(1).tolist()),
+        "memory_length": _mean([tokens.memory for tokens in last]),
         "memory_empty": float(np.mean([not r.memory for r in later])) if later else 0.0,
         "guessed": sum(map(guesses, played)) / len(played),
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    """NaN where there is nothing to average, as where no episode came to its first round."""
+    return float(np.mean(values)) if len(values) else np.nan
 
 
 def guesses(episode: Episode) -> int:

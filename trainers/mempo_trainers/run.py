@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 import torch
 
 from mempo_env import viewer
-from mempo_env.errors import ResultsError, RolloutError, TrainingError
+from mempo_env.errors import ResultsError, TrainingError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
+from mempo_env.types import Split
 from mempo_trainers import board, checkpoint
 from mempo_trainers.interrupt import held
 from mempo_trainers.policies.base import Policy
@@ -75,8 +76,8 @@ class Run:
 
     Where no step was ever finished, other settings begin it anew.
 
-    Ctrl-C lets the step end, and saves; a second one leaves at once. A step without any rollout ends the run
-    when the steps before it are saved.
+    Ctrl-C lets the step end, and saves; a second one leaves at once. A step that fails before the policy has
+    learned from it, as one without any rollout does, ends the run when the steps before it are saved.
 
     Raises:
         ConfigError: for an unknown tracker; MissingExtra for one that is not installed.
@@ -106,8 +107,10 @@ class Run:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            if isinstance(error, RolloutError) and self._unsaved is not None:
-                self._save(*self._unsaved)
+            if isinstance(error, Exception) and self._unsaved is not None:
+                policy, step, updates = self._unsaved
+                if policy.updates == updates:
+                    self._save(policy, step)
         finally:
             self._use.close()
 
@@ -133,7 +136,7 @@ class Run:
                 out.write(settings)
         self._events = board.event_file(self.folder / "tensorboard") if tensorboard else None
         self._late: OSError | None = None
-        self._unsaved: tuple[Policy, int] | None = None
+        self._unsaved: tuple[Policy, int, int] | None = None  # a step that is done, and its count of updates
         self._told, self._skipped = "", 0
 
     def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
@@ -146,7 +149,7 @@ class Run:
             for step in range(done + 1, total + 1):
                 self._start = time.perf_counter()
                 yield step
-                self._unsaved = policy, step
+                self._unsaved = policy, step, policy.updates
                 if step % every == 0 or step == total or self._late is not None or interrupted():
                     self._save(policy, step)
                 if self._late is not None:
@@ -192,7 +195,7 @@ class Run:
             "step": step,
             "settings": endless(read_settings(self.folder)),
             "start": self._began,
-            "rows": digest(*read_rows(self.folder, whole=True)),
+            "rows": digest(*read_rows(self.folder, whole=True)[:step]),
             "policy": policy.state_dict(),
         }
         checkpoint.write(self.folder / CHECKPOINT, state)
@@ -379,16 +382,22 @@ def endless(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The settings in which two runs differ, "name: one / other"; empty if there are none."""
+    """The settings in which two runs differ, "name: one / other"; empty if there are none.
+
+    Where these say the same, what they name may have changed: "the set of questions has changed".
+    """
     there, here = flat(one), flat(other)
     differ = sorted(name for name in there | here if there.get(name) != here.get(name))
-    changed = {
+    held = {
         "data.examples": here.get("examples") or "what the expert wrote",
         "data.questions": "the set of questions",
         "model": f"model: {here.get('policy.model')}",
-    }  # of which digests are held
-    told = {name: f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ}
-    return "; ".join(f"{changed[name]} has changed" if name in changed else told[name] for name in differ)
+        **{f"data.{split}": f"the choice of questions of {split!r}" for split in get_args(Split)},
+    }  # as digests
+    told = [f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ if name not in held]
+    if not set(differ) - {*held, *ENDS, *PLACES}:
+        told += [f"{held[name]} has changed" for name in differ if name in held]
+    return "; ".join(told)
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

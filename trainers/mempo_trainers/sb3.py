@@ -46,7 +46,12 @@ class Weights:
     """What a checkpoint keeps of a `stable_baselines3.PPO`: the weights and the optimiser."""
 
     def __init__(self, model: Any) -> None:
-        self.policy = model.policy
+        self.policy, self._model = model.policy, model
+
+    @property
+    def updates(self) -> int:
+        """Passes over rollouts so far."""
+        return int(self._model._n_updates)
 
     def state_dict(self) -> dict[str, Any]:
         """All that decides what is learned next."""

@@ -137,7 +137,7 @@ def texts_used(texts: Sequence[Sequence[int] | NDArray[np.int64]], max_new: int)
         lengths = sorted(map(len, texts))
         most, out = lengths[math.ceil((1 - LEFT_OUT) * len(lengths)) - 1], len(texts) - len(short)
         raise ConfigError(
-            f"max_new: wanted {lengths[-1]:,} tokens, the longest text of the expert, or at least {most:,}, "
+            f"max_new: wanted {lengths[-1]:,} tokens, the longest text to imitate, or at least {most:,}, "
             f"got {max_new:,}, which leaves out {out:,} of {len(texts):,} texts: the policy would learn "
             "to write short ones alone"
         )

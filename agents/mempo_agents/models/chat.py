@@ -105,12 +105,10 @@ def encode(tokenizer: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
 
 
 def _chat(tokenizer: Tokenizer, prompt: Prompt) -> str:
-    from jinja2.exceptions import TemplateError
-
     chat = [{"role": m.role, "content": inert(tokenizer, m.content)} for m in prompt.messages]
     try:
         return _rendered(tokenizer, chat)
-    except TemplateError as error:
+    except Exception as error:  # a template is a program: it may fail in any way
         raise ModelError(
             f"wanted messages that the model's chat template takes, got roles "
             f"{', '.join(m.role for m in prompt.messages)}: {_line(error)}"
@@ -131,7 +129,6 @@ def until(text: str, stop: Sequence[str]) -> str:
 
 def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
     """The chat as one text. A template that knows no system messages inserts none either."""
-    from jinja2.exceptions import TemplateError
 
     def render(chat: list[dict[str, str]]) -> str:
         template = _undated(tokenizer.get_chat_template())
@@ -145,7 +142,7 @@ def _rendered(tokenizer: Tokenizer, chat: list[dict[str, str]]) -> str:
         return render(chat)
     try:
         return render([{"role": "system", "content": ""}, *chat])
-    except TemplateError:
+    except Exception:  # then this one, whose own error is told
         return render(chat)
 
 

@@ -96,6 +96,12 @@ def compare(
             "episodes; seconds are of the steps that are done; the curve ends with the shortest run",
             soft_wrap=True,
         )
+    if changed := _changed([group.settings for group in groups.values()]):
+        console.print(
+            f"! these runs were not given the same: {', '.join(changed)} differ, though what names them does "
+            "not",
+            soft_wrap=True,
+        )
     if out is not None:
         curves({"": {name: group.course for name, group in groups.items()}}, out)
         console.print(f"curves: {out}")
@@ -214,6 +220,17 @@ def _names(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     names = ([_told(mine, told, exact=told is shown[-1]) for mine in told] for told in shown)
     return next(told for told in names if len(set(told)) == len(told))
+
+
+def _changed(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Digests of questions and models that differ between runs whose settings name the same ones."""
+
+    def differ(held: str) -> list[str]:
+        every = dict.fromkeys(name for mine in all_settings for name in mine if name.startswith(held))
+        return [name for name in every if len({str(mine.get(name)) for mine in all_settings}) > 1]
+
+    data = [] if differ("task.") or differ("expert") or differ("examples") else differ("data.")
+    return data + ([] if differ("policy.") else differ("model"))
 
 
 def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]], exact: bool) -> str:

@@ -30,13 +30,14 @@ from mempo_trainers.tokens import Ragged, plain_responses
 def examples_of(
     setup: SftSetup, asked: Sequence[str], policy: TextPolicy
 ) -> tuple[Examples, dict[str, float]]:
-    """What is imitated, and of an expert how much there was: what it wrote in episodes that it got right.
+    """What is imitated, and how much there was: chats, or what an expert wrote in episodes that it got right.
 
-    The figures are `expert_episodes`, `expert_right`, `texts`, `texts_used` and `longest_text` (tokens).
+    The figures are `texts`, `texts_used` and `longest_text` (tokens); of an expert `expert_episodes` and
+    `expert_right`, too.
 
     Raises:
-        ConfigError: if the expert plays in another way than the policy will, or more than a tenth of what it
-            wrote is longer than the policy may write.
+        ConfigError: if the expert plays in another way than the policy will, or more than a tenth of the
+            texts is longer than the policy may write.
         DataError: for a line that is no chat, by its number.
     """
     if setup.examples:
@@ -44,13 +45,15 @@ def examples_of(
             raise ConfigError(
                 f"examples: wanted a model of transformers, which knows chats, got {setup.policy.model}"
             )
-        return chats(Path(setup.examples), policy), {}
-    examples, told = _of_expert(setup, asked, policy)
+        examples, told = chats(Path(setup.examples), policy)
+        said = f"{setup.examples}: "
+    else:
+        examples, told = _of_expert(setup, asked, policy)
+        said = f"{setup.expert} is right in {told['expert_right']:,} of {len(asked):,} episodes; "
     used, texts = told["texts_used"], told["texts"]
     rest = f"; the others are longer than policy.max_new ({policy.max_new})" if used < texts else ""
     print(  # noqa: T201
-        f"{setup.expert} is right in {told['expert_right']:,} of {len(asked):,} episodes; {used:,} of "
-        f"{texts:,} texts are used, of at most {told['longest_text']:,} tokens{rest}",
+        f"{said}{used:,} of {texts:,} texts are used, of at most {told['longest_text']:,} tokens{rest}",
         file=sys.stderr,
     )
     return examples, told
@@ -111,17 +114,23 @@ def _of_expert(
         ]
         texts = [policy.tokenizer.encode(text) for _, text in calls]
         used = texts_used(texts, policy.max_new)
-        contexts = tuple(np.array(policy.tokenizer.chat(calls[i][0]), np.int64) for i in used)
-        written = plain_responses([np.array(texts[i], np.int64) for i in used])
-        examples = Examples(Ragged(contexts), written)
+        examples = _examples([policy.tokenizer.chat(calls[i][0]) for i in used], [texts[i] for i in used])
         policy.reader.check(examples.contexts, examples.responses)
     return examples, {
         "expert_episodes": len(asked),
         "expert_right": len(played),
-        "texts": len(texts),
-        "texts_used": len(examples.contexts),
-        "longest_text": max(map(len, texts)),
+        **_counted(texts, examples),
     }
+
+
+def _examples(contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> Examples:
+    arrays = [[np.array(ids, np.int64) for ids in rows] for rows in (contexts, texts)]
+    return Examples(Ragged(tuple(arrays[0])), plain_responses(arrays[1]))
+
+
+def _counted(texts: Sequence[Sequence[int]], examples: Examples) -> dict[str, float]:
+    used = len(examples.contexts)
+    return {"texts": len(texts), "texts_used": used, "longest_text": max(map(len, texts))}
 
 
 def _check_one_call(setup: SftSetup, expert: Agent) -> None:
@@ -174,9 +183,9 @@ class _Chat(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
 
 
-def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
-    """The last messages of a file's chats, after those before them."""
-    contexts, texts = [], []
+def chats(file: Path, policy: HuggingFacePolicy) -> tuple[Examples, dict[str, float]]:
+    """The last messages of a file's chats, after those before them, and the figures of `examples_of`."""
+    contexts, texts = list[Sequence[int]](), list[Sequence[int]]()
     for number, chat in read_jsonl(file, _Chat, f"; wanted a line such as {LINE}"):
         if len(chat.messages) < 2 or chat.messages[-1].role != "assistant":
             raise DataError(
@@ -184,13 +193,19 @@ def chats(file: Path, policy: HuggingFacePolicy) -> Examples:
                 f"{[message.role for message in chat.messages]}"
             )
         try:
-            contexts.append(np.array(policy.tokenizer.chat(Prompt(chat.messages[:-1])), np.int64))
-            texts.append(np.array(policy.tokenizer.encode(chat.messages[-1].content), np.int64))
-            policy.reader.check(Ragged((contexts[-1],)), plain_responses(texts[-1:]))
+            contexts.append(policy.tokenizer.chat(Prompt(chat.messages[:-1])))
+            texts.append(policy.tokenizer.encode(chat.messages[-1].content))
+            one = _examples(contexts[-1:], texts[-1:])
+            policy.reader.check(one.contexts, one.responses)
         except (ConfigError, ModelError) as error:
             raise DataError(f"{file}:{number}: {error}") from None
         if not len(texts[-1]):
             raise DataError(f"{file}:{number}: wanted a last message with a text, got an empty one")
     if not texts:
         raise DataError(f"{file}: wanted at least one chat, found none")
-    return Examples(Ragged(tuple(contexts)), plain_responses(texts))
+    try:
+        used = texts_used(texts, policy.max_new)
+    except ConfigError as error:
+        raise ConfigError(f"policy.{error}") from None
+    examples = _examples([contexts[i] for i in used], [texts[i] for i in used])
+    return examples, _counted(texts, examples)

@@ -36,7 +36,7 @@ class Task(Settings, frozen=True):
     dataset: str = "synthetic"
     objectives: Count = 2
     agent: str = "mempo"
-    sets: Count = 2_000
+    sets: Annotated[int, Meta(ge=1, le=1_000_000)] = 2_000
     held_out: Count = 64
     environment: dict[str, Option] = msgspec.field(default_factory=dict)
 
@@ -144,6 +144,14 @@ class SftSetup(Settings, frozen=True):
     examples: str = ""
     sft: SftConfig = SftConfig(steps=200, batch=16, learning_rate=2e-5)
     evaluate_every: Whole = 50
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.policy.warmup_steps:
+            raise ConfigError(
+                "policy.warmup_steps: wanted 0, as sft has a schedule of its own (sft.learning_rate rises "
+                f"over the first tenth of the steps), got {self.policy.warmup_steps}"
+            )
 
 
 def read_setup(kind: type[T], file: Path | None, changes: Sequence[str]) -> T:

@@ -73,6 +73,11 @@ class Policy(Protocol):
     All randomness comes from the generator that is passed in.
     """
 
+    @property
+    def updates(self) -> int:
+        """Optimiser steps taken by `update` so far."""
+        ...
+
     def act(self, contexts: Any, generator: torch.Generator) -> Responses:
         """Write in each of B contexts."""
         ...
@@ -83,6 +88,12 @@ class Policy(Protocol):
 
     def values(self, contexts: Any, responses: Responses) -> torch.Tensor:
         """The critic's values (B, K) before each token, with gradients."""
+        ...
+
+    def logprobs_and_values(
+        self, contexts: Any, responses: Responses
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Log-probs, entropies and values as above, read once."""
         ...
 
     def score(self, views: Any) -> NDArray[np.float64]:

@@ -94,7 +94,7 @@ class ArrayPolicy:
     def __init__(
         self, layout: Layout, kind: str = "pointer", *, learning_rate: float, max_grad_norm: float, seed: int
     ) -> None:
-        self.layout, self.max_grad_norm = layout, max_grad_norm
+        self.layout, self.max_grad_norm, self.updates = layout, max_grad_norm, 0
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.heads = Heads(kind)
@@ -157,6 +157,12 @@ class ArrayPolicy:
         value: torch.Tensor = self.heads.value(features.budget_B4)
         return value[:, None].expand(responses.tokens_BK.shape)
 
+    def logprobs_and_values(
+        self, contexts: ArrayContexts, responses: Responses
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """All three."""
+        return *self.logprobs(contexts, responses), self.values(contexts, responses)
+
     @torch.no_grad()
     def score(self, views: FactViews) -> NDArray[np.float64]:
         """Log-prob (R, n) of each gold answer under the candidates' scores, given only some facts.
@@ -185,6 +191,7 @@ class ArrayPolicy:
         norm = float(nn.utils.clip_grad_norm_(self.heads.parameters(), self.max_grad_norm))
         if np.isfinite(norm):
             self.optimizer.step()
+            self.updates += 1
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 

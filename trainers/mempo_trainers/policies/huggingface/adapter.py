@@ -20,7 +20,13 @@ def adapted(network: Network, rank: int, alpha: int, seed: int) -> Any:
     """Freeze a network and give each linear layer but the head an adapter; returns peft's model around it.
 
     The adapters' B is 0, so the network is at first what it was.
+
+    Raises:
+        ConfigError: for a rank above the network's width, beyond which adapters gain nothing.
     """
+    width = network.get_output_embeddings().weight.shape[1]
+    if rank > width:
+        raise ConfigError(f"lora_rank: wanted at most {width:,}, the width of the network, got {rank:,}")
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:

@@ -150,6 +150,10 @@ class HuggingFacePolicy:
         """The critic's values (B, K) before each token, with gradients; 0 where none."""
         return self.reader.values(contexts, responses, self.value)
 
+    def logprobs_and_values(self, contexts: Ragged, responses: Responses) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probs, entropies and values (B, K), of one pass, with gradients; 0 where none."""
+        return self.reader.logprobs_and_values(contexts, responses, self.value)
+
     def score(self, views: Ragged) -> Floats:
         """Mean log-prob (R, J) of the ids of each objective's answer in each `View`; NaN where it is None."""
         return score_once(views, self._means)

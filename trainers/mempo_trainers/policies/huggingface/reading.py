@@ -51,14 +51,22 @@ class Reader(Struct, frozen=True, kw_only=True, eq=False):
         Raises:
             ConfigError: for an empty context, or a text that is longer than the model's window.
         """
-        logprobs_BK = torch.zeros(responses.tokens_BK.shape)
-        entropies_BK = torch.zeros(responses.tokens_BK.shape)
-        for where, logits_NV, _ in self._read(contexts, responses, head=True):
+        logprobs_BK, entropies_BK, _ = self.logprobs_and_values(contexts, responses, None)
+        return logprobs_BK, entropies_BK
+
+    def logprobs_and_values(
+        self, contexts: Ragged, responses: Responses, value: nn.Module | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What `logprobs` and `values` tell, of one pass; without a head of values these are 0."""
+        logprobs_BK, entropies_BK, values_BK = torch.zeros(3, *responses.tokens_BK.shape)
+        for where, logits_NV, hidden_NW in self._read(contexts, responses, head=True):
             ids_N = torch.from_numpy(responses.tokens_BK)[where].to(logits_NV.device)
             logprobs_N, entropies_N = told(logits_NV, ids_N)
             logprobs_BK = logprobs_BK.index_put(where, logprobs_N.cpu())
             entropies_BK = entropies_BK.index_put(where, entropies_N.cpu())
-        return logprobs_BK, entropies_BK
+            if value is not None:
+                values_BK = values_BK.index_put(where, value(hidden_NW.float())[:, 0].cpu())
+        return logprobs_BK, entropies_BK, values_BK
 
     def values(self, contexts: Ragged, responses: Responses, value: nn.Module) -> Tensor:
         """What a head (W to 1) makes of the hidden state before each token (B, K); 0 where none."""

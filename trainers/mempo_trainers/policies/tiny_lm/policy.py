@@ -59,7 +59,7 @@ class TinyLM:
         max_new: int = 96,
     ) -> None:
         self.tokenizer, self.shape = tokenizer, shape
-        self.max_grad_norm, self.max_new = max_grad_norm, max_new
+        self.max_grad_norm, self.max_new, self.updates = max_grad_norm, max_new, 0
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             self.model = Transformer(shape)
@@ -90,15 +90,12 @@ class TinyLM:
 
     def logprobs(self, contexts: Ragged, responses: Responses) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies (B, K) of the responses' tokens, with gradients; 0 where none."""
-        logprobs_BK = torch.zeros(responses.tokens_BK.shape)
-        entropies_BK = torch.zeros(responses.tokens_BK.shape)
-        for rows, written_bk, ids_bk, hidden, places, cache in self._read(contexts, responses):
-            logp = self.model.log_probs(hidden, places, cache)
-            where = rows, torch.arange(ids_bk.shape[1])
-            chosen = logp.gather(-1, ids_bk[..., None])[..., 0]
-            logprobs_BK = logprobs_BK.index_put(where, chosen * written_bk)
-            entropies_BK = entropies_BK.index_put(where, -(logp.exp() * logp).sum(-1) * written_bk)
+        logprobs_BK, entropies_BK, _ = self._told(contexts, responses)
         return logprobs_BK, entropies_BK
+
+    def logprobs_and_values(self, contexts: Ragged, responses: Responses) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probs, entropies and the critic's values (B, K), read once, with gradients; 0 where none."""
+        return self._told(contexts, responses, self.model.value)
 
     def values(self, contexts: Ragged, responses: Responses) -> Tensor:
         """The critic's values (B, K) before each token, with gradients; 0 where none."""
@@ -134,6 +131,7 @@ class TinyLM:
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm))
         if np.isfinite(norm):
             self.optimizer.step()
+            self.updates += 1
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
@@ -183,6 +181,21 @@ class TinyLM:
         except (OSError, RuntimeError, SafetensorError, ConfigError, *BAD_JSON) as error:
             raise DataError(f"{folder}: wanted a saved policy: {error}; save it anew") from None
         return policy
+
+    def _told(
+        self, contexts: Ragged, responses: Responses, value: nn.Module | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probs, entropies and, where there is a head for them, values (B, K)."""
+        logprobs_BK, entropies_BK, values_BK = torch.zeros(3, *responses.tokens_BK.shape)
+        for rows, written_bk, ids_bk, hidden, places, cache in self._read(contexts, responses):
+            logp = self.model.log_probs(hidden, places, cache)
+            where = rows, torch.arange(ids_bk.shape[1])
+            chosen = logp.gather(-1, ids_bk[..., None])[..., 0]
+            logprobs_BK = logprobs_BK.index_put(where, chosen * written_bk)
+            entropies_BK = entropies_BK.index_put(where, -(logp.exp() * logp).sum(-1) * written_bk)
+            if value is not None:
+                values_BK = values_BK.index_put(where, value(hidden)[..., 0] * written_bk)
+        return logprobs_BK, entropies_BK, values_BK
 
     def _read(
         self, contexts: Ragged, responses: Responses
