@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
@@ -25,7 +26,9 @@ from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_set
 from mempo_trainers.llm.train import BEST, POLICY, Watcher, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
 from mempo_trainers.run import CHECKPOINT, RESULT, SETTINGS
+from mempo_trainers.text import play
 from mempo_trainers.threads import fitting
+from tiny_lm_help import sharp
 from train_help import disk_of, ended, mempo, metrics, toml
 
 needs_transformers()
@@ -338,6 +341,24 @@ def test_a_tiny_policy_learns_here_as_it_does_from_the_toy_command(tmp_path: Pat
     assert metrics(tmp_path / "run") == metrics(tmp_path / "toy")
     here, there = (checkpoint.read(tmp_path / name / CHECKPOINT)["policy"] for name in ("run", "toy"))
     assert all(torch.equal(value, there["model"][name]) for name, value in here["model"].items())
+
+
+@pytest.mark.parametrize(("agent", "memory"), [("bank", "bank"), ("react", "none"), ("memagent", None)])
+def test_a_tiny_policy_plays_as_an_agent_that_is_asked_by_the_environment(
+    agent: str, memory: str | None, tmp_path: Path
+) -> None:
+    tiny = sharp()
+    tiny.save(tmp_path / "tiny")
+    settings = PolicySettings(model=str(tmp_path / "tiny"), max_new=4)
+    if memory is None:
+        with pytest.raises(ConfigError, match=f"task.agent: wanted one .* got '{agent}': choose mempo"):
+            opened(settings, Sampler(), agent, tmp_path, learning_rate=1e-3)
+        return
+    made = opened(settings, Sampler(), agent, tmp_path, learning_rate=1e-3)
+    (episode,) = play(
+        made.players(np.random.default_rng(0)), TASK.asked("dev")[:1], TASK.env_kwargs("dev"), 0
+    )
+    assert episode.settings["memory"] == memory
 
 
 # --- Imitation ---------------------------------------------------------------------------------------------

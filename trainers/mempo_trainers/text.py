@@ -54,7 +54,7 @@ class Player:
         generator: Of its choices.
         name: What to call it.
         fingerprint: Names nothing: a policy in training changes.
-        env_kwargs: None of its own.
+        env_kwargs: Keyword arguments of the environment that it plays with.
     """
 
     policy: TextPolicy
@@ -86,9 +86,14 @@ class Player:
         return completions
 
 
-def players(policy: TextPolicy) -> Players:
-    """A policy as the agent of each step, as it is then."""
-    return lambda chance: Player(policy, torch.Generator().manual_seed(int(chance.integers(1 << 62))))
+def players(policy: TextPolicy, env_kwargs: Mapping[str, Any] | None = None) -> Players:
+    """A policy as the agent of each step, as it is then, with keyword arguments of its environment."""
+
+    def player(chance: np.random.Generator) -> Player:
+        generator = torch.Generator().manual_seed(int(chance.integers(1 << 62)))
+        return Player(policy, generator, env_kwargs=env_kwargs or {})
+
+    return player
 
 
 @dataclass

@@ -15,6 +15,7 @@ import torch
 from mempo_agents.models.base import Engine, ModelError, ModelTimeout, Prompt, Sampling
 from mempo_agents.models.huggingface import HuggingFace
 from mempo_agents.models.sglang import SGLang, wait_until_ready
+from mempo_agents.rounds import ModelAgent, one_call
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, RolloutError
 from mempo_env.files import digest
@@ -78,7 +79,7 @@ def opened(
 
     Args:
         settings: Which policy: a model of transformers, or the folder of a saved `TinyLM`, which is asked
-            without an agent, in this process.
+            in this process, by the environment's prompts.
         sampler: Who generates.
         agent: How a model is asked.
         out: The folder of the run.
@@ -87,7 +88,7 @@ def opened(
 
     Raises:
         ConfigError: if there is no such model, its window has no room for a prompt before `max_new` tokens,
-            or the server's address is none.
+            the server's address is none, or a `TinyLM` is to be asked by prompts of an agent's own.
         ModelTimeout: if no server is healthy there in time.
         ModelError: from the players, if the server does not take the weights.
     """
@@ -96,9 +97,15 @@ def opened(
         learning.pop("seed", None)
         if sampler.url:
             raise ConfigError(f"sampler.url: wanted none for {folder}, which is asked in this process")
+        asked = make_agent(agent)
+        if not (isinstance(asked, ModelAgent) and asked.play is one_call):
+            raise ConfigError(
+                f"task.agent: wanted one that is asked once a round by the environment's prompt, as {folder} "
+                f"is, got {agent!r}: choose mempo, bank, window, react or no_memory"
+            )
         tiny = TinyLM.load(folder, learning_rate=learning_rate, max_new=settings.max_new, **learning)
         files = [path.read_bytes() for path in sorted(folder.iterdir())]
-        return Opened(tiny, tiny.model, players(tiny), digest(*files), sampler.spare)
+        return Opened(tiny, tiny.model, players(tiny, asked.env_kwargs), digest(*files), sampler.spare)
     scorer = "naive" if sampler.scorer == "server" else sampler.scorer
     policy = open_policy(
         settings,

@@ -19,7 +19,7 @@ from mempo_agents.rounds import ModelAgent, composed, one_call
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, DataError
 from mempo_env.files import read_jsonl
-from mempo_env.types import Call
+from mempo_env.types import Call, Episode
 from mempo_trainers.llm.settings import SftSetup
 from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.sft import Examples, right, shown_in, texts_used, tokenised
@@ -94,20 +94,20 @@ def _of_expert(
     """Each call of an expert in the episodes that it gets right, with the prompt that it was asked by."""
     noting, task = Noting(make_model("scripted")), setup.task
     expert = make_agent(setup.expert, task.questions("train"), noting)
-    env_kwargs = task.env_kwargs("train")
+    env_kwargs, player = task.env_kwargs("train"), make_agent(task.agent, model=noting)
+    playing = {**env_kwargs, **_without_prompt(player.env_kwargs)}
     if not isinstance(policy, HuggingFacePolicy):
         _check_one_call(setup, expert)
-        played = right(expert, asked, env_kwargs)
+        played = right(expert, asked, playing)
         rounds = shown_in([episode for _, episode in played], env_kwargs)
         texts = [policy.tokenizer.encode(text) for _, text in rounds]
         examples = tokenised(rounds, policy)
     else:
-        player = make_agent(task.agent, model=noting)
         _check_alike(setup, expert, player)
-        played = right(expert, asked, {**env_kwargs, **_without_prompt(player.env_kwargs)})
+        played = right(expert, asked, playing)
         told = env_kwargs.get("system_prompt")
         calls = [
-            (_as_told(prompt, told), text)
+            (_as_told(prompt, episode, told), text)
             for i, episode in played
             for prompt, text in noting.noted.get(i)
             or [(composed([episode.ledger[j] for j in r.view]), r.text) for r in episode.rounds]
@@ -164,12 +164,16 @@ def _without_prompt(env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in env_kwargs.items() if name != "system_prompt"}
 
 
-def _as_told(prompt: Prompt, told: str | None) -> Prompt:
-    """The prompt with what the policy is told in place of the expert's system message; None: the same."""
-    if told is None:
+def _as_told(prompt: Prompt, episode: Episode, told: str | None) -> Prompt:
+    """The prompt with what the policy is told in place of what the expert was told; None: the same.
+
+    A message of the system that is the agent's own, not the environment's, stays.
+    """
+    said = [segment.text for segment in episode.ledger if segment.kind == "system"]
+    first = prompt.messages[0]
+    if told is None or first.role != "system" or first.content not in said:
         return prompt
-    rest = prompt.messages[int(prompt.messages[0].role == "system") :]
-    return Prompt((*([Message("system", told)] if told else []), *rest))
+    return Prompt((*([Message("system", told)] if told else []), *prompt.messages[1:]))
 
 
 # --- Chats -------------------------------------------------------------------------------------------------
