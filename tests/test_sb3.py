@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     state = checkpoint.read(run / "checkpoint.safetensors")["policy"]
     moments = state["optimiser"]["state"]
     return state["weights"] | {f"{i}.{name}": x for i, s in moments.items() for name, x in s.items()}
+
+
+def test_no_folder_of_a_step_is_left_among_the_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    train(tmp_path / "run", steps=2)
+    assert not list((tmp_path / "temporary").glob("SB3-*"))
 
 
 def same(one: Path, two: Path) -> bool:

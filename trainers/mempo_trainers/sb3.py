@@ -130,6 +130,7 @@ def make_model(objectives: int, seed: int) -> Any:
     try:
         from stable_baselines3 import PPO
         from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.logger import Logger
     except ImportError:
         raise MissingExtra("stable-baselines3", "sb3") from None
     import mempo_env  # noqa: F401  (registers the environment)
@@ -139,9 +140,11 @@ def make_model(objectives: int, seed: int) -> Any:
 
     envs = make_vec_env(make, n_envs=ENVIRONMENTS, seed=seed)
     many = ENVIRONMENTS * ROUNDS
-    return PPO(
+    model = PPO(
         "MlpPolicy", envs, seed=seed, n_steps=ROUNDS, device="cpu", stats_window_size=many, **PPO_SETTINGS
     )
+    model.set_logger(Logger(None, []))  # its own makes a folder among the temporary ones in every step
+    return model
 
 
 def evaluate(model: Any, objectives: int, seed: int, episodes: int = EPISODES) -> dict[str, float]:
