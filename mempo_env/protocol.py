@@ -206,13 +206,17 @@ def _note(flaws: list[str], flaw: str) -> None:
 
 
 def _spans(blocks: list[_Block], length: int, roles: Mapping[str, Role]) -> tuple[Span, ...]:
-    """Roles that cover the text: tags belong to their block, all that is not memory or action is thought."""
+    """Roles that cover the text: tags belong to their block, all that is not memory or action is thought.
+
+    So is memory behind an action, which is dropped.
+    """
     spans: list[Span] = []
-    at = 0
+    at, acted = 0, False
     for block in blocks:
         role = roles.get(block.name)
-        if role is None:
+        if role is None or (role == "mem" and acted):
             continue
+        acted = acted or role != "mem"
         if block.start > at:
             spans.append(Span("think", at, block.start))
         spans.append(Span(role, block.start, block.end))

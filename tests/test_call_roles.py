@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from llm_help import chatting, needs_transformers
+from mempo_agents.base import Context
 from mempo_agents.models.base import ModelError, Prompt
 from mempo_agents.models.scripted import ScriptedModel
+from mempo_agents.rounds import ENDS, ModelAgent, Round, as_shown, one_call
 from mempo_agents.table import AGENTS, make_agent
 from mempo_env.types import Call, Episode, Invalid, Segment
 from mempo_trainers import credit
 from mempo_trainers.credit.data import ANSWER, CALL, MEM, THINK
 from mempo_trainers.episodes import from_episodes
 from mempo_trainers.llm.settings import Task
+from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.text import play
 
 needs_transformers()
@@ -194,3 +197,105 @@ def test_episodes_of_before_have_calls_that_are_thought() -> None:
             del call["role"]
     old = msgspec.convert(held, Episode)
     assert {call.role for round in old.rounds for call in round.calls} == {"think"}
+
+
+# --- What is scored as the memory in force ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_what_is_scored_is_the_memory_in_force(name: str) -> None:
+    """Of a bank the texts of its entries, not the operation that was written last."""
+    played = games(name, Exact())
+    rounds = [round for episode in played for round in episode.rounds]
+    views = from_episodes(played, TOKENIZER).memory_views.rows
+    scored = 0
+    for round, view in zip(rounds, views, strict=True):
+        if view is not None and round.memory:
+            text = TOKENIZER.decode(view.context.tolist())
+            assert all(line.strip() in text for line in round.memory.splitlines())
+            scored += 1
+    assert scored > 3
+
+
+class Appends:
+    """A memory of a user's own that keeps all that is written."""
+
+    def __init__(self, state: list[str] | None = None) -> None:
+        self.kept = list(state or [])
+
+    def state(self) -> list[str]:
+        return self.kept
+
+    def write(self, text: str, round: int) -> None:
+        self.kept.append(text)
+
+    def show(self) -> str:
+        return "\n".join(["<mem>", *self.kept, "</mem>"]) if self.kept else ""
+
+
+def test_all_of_a_memory_of_ones_own_is_scored() -> None:
+    numbers = iter(range(100))
+    model = Exact(act=lambda *_: f"<mem> fact {next(numbers)} </mem><search> x </search>")
+    agent = ModelAgent(name="mine", play=one_call, model=model, env_kwargs={"memory": Appends})
+    task = Task(objectives=1, sets=1, environment={"max_rounds": 3})
+    rolled = from_episodes(play(agent, task.asked("train"), task.env_kwargs("train"), 0), TOKENIZER)
+    views = [view for view in rolled.memory_views if view is not None]
+    told = [TOKENIZER.decode(view.context.tolist()).count("fact") for view in views]
+    assert told == [2, 3]
+
+
+# --- What is written and is no memory ----------------------------------------------------------------------
+
+
+def roles_of(rolled: Rollouts) -> list[set[int]]:
+    """The roles of each segment."""
+    return [set(row) - {0} for row in rolled.responses.roles_BK.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("name", "late"), [("mempo", "<mem> late </mem>"), ("bank", "<memory_write> late </memory_write>")]
+)
+@pytest.mark.parametrize("search", ["<search> Ines Calder </search>", "<search> Ines Calder "])
+def test_memory_behind_an_action_is_dropped_and_thought(name: str, late: str, search: str) -> None:
+    played = games(name, Exact(act=f"{search}{late}"))
+    assert not any(round.memory for episode in played for round in episode.rounds)
+    rolled = from_episodes(played, TOKENIZER)
+    assert all(MEM not in roles for roles in roles_of(rolled)) and CALL in set.union(*roles_of(rolled))
+
+
+@pytest.mark.parametrize("name", ["memagent", "memsearcher", "rag_memory", "resum(150)"])
+def test_a_call_that_stored_nothing_is_thought(name: str) -> None:
+    played = games(name, Exact(memory="<mem> </mem>"))
+    rounds = [round for episode in played for round in episode.rounds]
+    assert any(call.role == "mem" for round in rounds for call in round.calls)
+    assert not any(round.memory for round in rounds)
+    assert all(MEM not in roles for roles in roles_of(from_episodes(played, TOKENIZER)))
+
+
+@pytest.mark.parametrize("name", ["selfask", "mem0", "amem"])
+def test_a_thought_that_reads_like_the_action_is_a_thought(name: str) -> None:
+    same = "<search> Ines Calder </search>"
+    played = games(name, Exact(memory=same, act=same))
+    rolled, row = from_episodes(played, TOKENIZER), 0
+    for round in (round for episode in played for round in episode.rounds):
+        mine = roles_of(rolled)[row : row + len(round.calls)]
+        row += len(round.calls)
+        assert [CALL in roles for roles in mine] == [False] * (len(mine) - 1) + [True]
+
+
+def stripped(context: Context) -> Round:
+    return (yield as_shown(context, ENDS)).strip()
+
+
+@pytest.mark.parametrize("blanks", ["", "\n", " \n "])
+def test_an_agent_that_strips_what_was_written_keeps_its_roles(blanks: str) -> None:
+    model = Exact(act=f"{blanks}<mem> noted </mem><search> x </search>{blanks}")
+    task, kwargs = Task(objectives=1, sets=1, environment={"max_rounds": 2}), {"memory": "inline"}
+    rolled = [
+        from_episodes(play(agent, task.asked("train"), task.env_kwargs("train"), 0), TOKENIZER)
+        for agent in (
+            ModelAgent(name="mine", play=how, model=model, env_kwargs=kwargs) for how in (one_call, stripped)
+        )
+    ]
+    assert {MEM, CALL} <= set.union(*roles_of(rolled[0]))
+    np.testing.assert_array_equal(rolled[0].responses.roles_BK, rolled[1].responses.roles_BK)

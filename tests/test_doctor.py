@@ -174,9 +174,12 @@ def test_where_no_outcome_differs_nothing_is_said_of_the_first_round(tmp_path: P
     assert diagnosis.unchecked["first_round"].startswith("no step has outcomes that differ")
 
 
-def test_an_estimator_that_pays_writes_alone_is_not_asked_for_the_first_round(tmp_path: Path) -> None:
+def test_attribution_gives_first_rounds_their_outcome(tmp_path: Path) -> None:
     train(tmp_path / "run", ONE, config(steps=3, credit="attribution"))
-    assert examine(tmp_path / "run").unchecked["first_round"].startswith("attribution pays writes alone")
+    assert "first_round" in examine(tmp_path / "run").fine
+    rows = read_metrics(tmp_path / "run")
+    differ = [row["degenerate_groups"] < row["groups"] for row in rows]
+    assert any(differ) and [row["advantage_first"] > 0 for row in rows] == differ
 
 
 def reset_at_rounds(trajectories: Trajectories) -> Credit:
@@ -428,7 +431,7 @@ def test_texts_that_cannot_be_read_are_named_before_what_comes_of_them(tmp_path:
     train_text(tmp_path / "run", lambda prompt, updates: "I would have to think.", steps=4)
     finding = found(tmp_path / "run", "invalid_rounds")
     assert finding.evidence == (
-        "100% of rounds are invalid in the last quarter of steps 1-4; 22 tokens are written in a round then"
+        "100% of rounds are invalid in the last quarter of steps 1-4; 22 tokens are written in a call then"
     )
     diagnosis = examine(tmp_path / "run")
     first, second = diagnosis.findings

@@ -99,3 +99,7 @@ def test_no_credit_for_memory_is_advised_where_an_agent_has_none(agent: str) -> 
 @pytest.mark.parametrize(("credit", "pays"), [("mempo", True), ("placebo", True), ("grpo", False)])
 def test_only_a_credit_for_memory_misses_it(credit: str, pays: bool) -> None:
     assert pays_memory(llm(credit=credit)) is pays
+
+
+def test_an_agent_of_ones_own_whose_module_is_elsewhere_is_no_obstacle() -> None:
+    assert "config.credit=mempo" in denser(llm({"agent": "nowhere:agent"}, credit="grpo"))

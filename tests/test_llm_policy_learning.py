@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from llm_help import chatting, save, small_network
-from llm_policy_help import VOCABULARY, contexts, drawing, policy, responses, told, weights, wrapped
+from llm_policy_help import VOCABULARY, contexts, drawing, policy, responses, texts, told, weights, wrapped
 from mempo_env.errors import ConfigError
 from mempo_trainers import checkpoint
 from mempo_trainers.config import Config
@@ -27,6 +27,7 @@ from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySetting
 from mempo_trainers.ppo import ppo
 from mempo_trainers.run import Run, read_metrics
 from mempo_trainers.sft import Examples, SftConfig, sft
+from mempo_trainers.tokens import Ragged
 from train_help import disk_of
 
 SEEN, WRITTEN = contexts([4, 30, 11, 7]), responses([5, 9, 2, 9])
@@ -299,7 +300,8 @@ def test_it_learns_what_pays(tmp_path: Path) -> None:
 
 
 def examples() -> Examples:
-    return Examples(contexts([3 + i % 7 for i in range(20)]), responses([2 + i % 5 for i in range(20)]))
+    written = texts([2 + i % 5 for i in range(20)], seed=1)
+    return Examples(contexts([3 + i % 7 for i in range(20)]), Ragged(tuple(written)))
 
 
 def test_the_loss_of_supervised_learning_falls(tmp_path: Path) -> None:

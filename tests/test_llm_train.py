@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import time
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -428,6 +429,22 @@ def test_chats_that_are_longer_than_the_policy_writes_are_left_out_or_refused(
     file = write_chats(tmp_path / "chats.jsonl", [[turn[0], long] for turn in some])
     with pytest.raises(ConfigError, match=r"^policy.max_new: wanted .* which leaves out 18 of 18 texts"):
         examples_of(sft_setup(model, examples=str(file)), [], policy)
+
+
+def test_one_long_chat_does_not_make_all_of_them_long(model: Path, tmp_path: Path) -> None:
+    """Padded to the longest, these would take 400 times 4,000 ids, 13 MB."""
+    from mempo_trainers.llm.examples import examples_of
+
+    policy = open_policy(PolicySettings(model=str(model), max_new=4_000))
+    some = [[("user", f"Who {i}?"), ("assistant", "x")] for i in range(400)]
+    file = write_chats(tmp_path / "chats.jsonl", [[some[0][0], ("assistant", "y " * 2_000)], *some])
+    tracemalloc.start()
+    try:
+        examples, _ = examples_of(sft_setup(model, examples=str(file)), [], policy)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(examples.texts) == 401 and max(map(len, examples.texts)) > 3_000 and most < 4e6
 
 
 @pytest.mark.parametrize(

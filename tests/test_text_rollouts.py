@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from mempo_agents.base import Context
+from mempo_agents.models.base import ModelOverflow
 from mempo_agents.table import make_agent
 from mempo_env.errors import ConfigError, RetrieverError, RolloutError
 from mempo_env.rewards import RewardConfig
@@ -212,6 +216,29 @@ def test_an_episode_that_failed_by_no_fault_of_the_policy_is_masked_or_played_ag
 def test_a_step_without_any_rollout_ends_by_saying_why() -> None:
     with pytest.raises(RolloutError, match=r"2 that all failed .* retriever_error: out of order"):
         played(right, ["q0", "q1"], retriever=Broken(9))
+
+
+class Full:
+    """An agent whose model has no room for any prompt."""
+
+    name = fingerprint = "full"
+    env_kwargs: Mapping[str, Any] = MappingProxyType({})
+
+    def act(self, contexts: Sequence[Context]) -> list[ModelOverflow]:
+        return [ModelOverflow("wanted a shorter prompt") for _ in contexts]
+
+
+def test_a_step_whose_episodes_never_began_ends_by_saying_why() -> None:
+    why = r"2 that all ended before their first round, .* context_overflow: .*wanted a shorter prompt"
+    with pytest.raises(RolloutError, match=why):
+        rollouts(Full(), TOKENIZER, ["q0", "q1"], ENV, seed=0)
+
+
+def test_an_episode_that_never_began_found_nothing() -> None:
+    (whole,), (never,) = play(told(right), ["q0"], ENV, seed=0), play(Full(), ["q0"], ENV, seed=0)
+    assert whole.rounds and not never.rounds and not never.mask_episode
+    both = from_episodes([whole, never], TOKENIZER).extra
+    assert both["recall"] == from_episodes([whole], TOKENIZER).extra["recall"] / 2 > 0
 
 
 def test_where_all_are_masked_nothing_is_measured() -> None:

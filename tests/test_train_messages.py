@@ -58,13 +58,43 @@ def said(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Sai
         ("sft", "task.agent=random", "which asks none: choose from amem, bank"),
         ("llm", "task.agent=react", "choose config.credit=grpo"),
         ("llm", "policy.lora_rank=100000", "lora_rank: wanted at most 32, the width of the network"),
+        ("llm", "task.environment.memory=none", "memory: the agent 'mempo' plays with 'inline', got 'none'"),
+        ("sft", "task.environment.context=full", "context: the agent 'mempo' plays with 'last_step'"),
+        ("sft", "expert=mempoo", "did you mean 'mempo'?"),
+        ("sft", "examples=/nowhere.jsonl", "examples: wanted a file of chats, found none: /nowhere.jsonl"),
         ("llm", "task.sets=1000000000", "sets: wanted a whole number from 1 to 1,000,000"),
         ("sft", "policy.warmup_steps=3", "sft has a schedule of its own"),
         ("llm", "config.credit=attribution", "choose task.agent=bank"),
     ],
 )
-def test_what_was_meant_is_said(command: str, change: str, told: str, said: Said) -> None:
+def test_what_was_meant_is_said(command: str, change: str, told: str, said: Said, tmp_path: Path) -> None:
     assert told in said(command, change)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_divergence_of_memories_is_refused_where_there_are_none(said: Said) -> None:
+    react = ("task.agent=react", "config.credit=grpo", "config.kl_tokens=memory")
+    assert "kl_tokens: wanted 'all', as the agent 'react' has no memory" in said("llm", *react)
+
+
+def test_a_file_that_nests_without_end_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (deep := tmp_path / "deep.toml").write_text(f"x = {'[' * 5_000}")
+    assert main(["train", "llm", "--out", str(tmp_path / "run"), "--config", str(deep)]) == 2
+    assert f"{deep}: wanted a TOML file of settings, got none" in capsys.readouterr().err
+
+
+def test_a_window_without_room_for_the_first_prompt_ends_the_run_by_saying_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = make_tokenizer()
+    small = save(tmp_path / "small", make_network(tokenizer, window=200), tokenizer)
+    changes = (f"policy.model={small}", "policy.max_new=8", "task.sets=4", "task.held_out=2")
+    sets = [part for change in (*changes, "config.questions=2") for part in ("--set", change)]
+    assert main(["train", "llm", "--out", str(tmp_path / "run"), *sets]) == 2
+    told = capsys.readouterr().err
+    assert "that all ended before their first round, the first one by " in told and "Warning" not in told
 
 
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])

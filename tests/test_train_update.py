@@ -91,13 +91,17 @@ def test_one_batch_of_eight_is_eight_of_one(
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("shorter", [False, True])
 def test_masked_rollouts_are_as_if_they_had_not_been(
-    aggregation: str, batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]
+    shorter: bool, aggregation: str, batch: tuple[ArrayPolicy, Rollouts, NDArray[np.float32]]
 ) -> None:
+    """Also where the longest are among them, and all others shorter."""
     policy, rollouts, advantages = batch
-    masked = np.arange(len(rollouts.success_N)) % 3 == 0
-    longest = int(rollouts.data.rounds_N.max())
-    assert rollouts.data.rounds_N[~masked].max() == longest  # what seq-mean-token-sum-norm divides by
+    rounds_N = rollouts.data.rounds_N
+    masked = np.arange(len(rounds_N)) % 3 == 0
+    if shorter:
+        masked |= rounds_N == rounds_N.max()
+    assert (rounds_N[~masked].max() < rounds_N.max()) == shorter
     hidden = msgspec.structs.replace(rollouts, data=msgspec.structs.replace(rollouts.data, masked_N=masked))
     config = with_config(aggregation=aggregation, entropy=0.1)
     here, there = Split(policy, 3), Split(policy, 1)

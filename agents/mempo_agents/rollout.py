@@ -43,7 +43,7 @@ def episodes(
         seed: Of episode 0, or one for each episode (those that an earlier run left over keep theirs).
 
     Raises:
-        ConfigError: if a keyword is given here that the agent plays with another value of.
+        ConfigError: as `together`.
     """
     if not question_ids:
         return
@@ -51,7 +51,7 @@ def episodes(
     seeds = seed if isinstance(seed, Sequence) else range(seed, seed + len(question_ids))
     if len(seeds) != len(question_ids):
         raise ConfigError(f"seed: wanted one for each of {len(question_ids)} episodes, got {len(seeds)}")
-    made = gym.make_vec(env_id, num_envs=size, **_agreed(agent, env_kwargs or {}))
+    made = gym.make_vec(env_id, num_envs=size, **together(agent, env_kwargs or {}))
     envs = made.unwrapped
     assert isinstance(envs, SearchQAVectorEnv)
     waiting = iter(range(len(question_ids)))
@@ -74,8 +74,12 @@ def episodes(
             yield playing.pop(i), episode
 
 
-def _agreed(agent: Agent, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together, unless they disagree."""
+def together(agent: Agent, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of an environment together with those that an agent plays with.
+
+    Raises:
+        ConfigError: if a keyword is given that the agent plays with another value of.
+    """
     for name, value in agent.env_kwargs.items():
         given = env_kwargs.get(name, value)
         if given is not value and given != value:

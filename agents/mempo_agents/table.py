@@ -96,5 +96,9 @@ def make_agent(name: str, questions: QuestionSet | None = None, model: str | Mod
 
 
 def keeps_memory(name: str, environment: Mapping[str, Any]) -> bool:
-    """Whether an agent of that name has a memory in an environment made with these keyword arguments."""
+    """Whether an agent of that name has a memory in an environment made with these keyword arguments.
+
+    Raises:
+        ConfigError: as `make_agent`; of one's own, if its module is not there.
+    """
     return {**environment, **make_agent(name).env_kwargs}.get("memory") != "none"

@@ -140,20 +140,44 @@ _INERT = ((False, False), (True, False), (True, True))
 def _roles(call: Call, round: Round, starts: Sequence[int]) -> list[int]:
     """The role of each token of a call: those of the round's text, or the memory that the agent made of it.
 
-    In an invalid round nothing was stored: all of it is thought.
+    Where nothing was stored, as in an invalid round, there is no memory: all of such a call is thought.
     """
     if call.output_ids == round.token_ids:
         return token_roles(starts, round.action)
-    if call.role == "mem" and not isinstance(round.action, Invalid):
+    if call.role == "mem" and _stores(round):
         start, end = memory_in(call.output)
         n = len(call.output)
         spans = Span("think", 0, start), Span("mem", start, end), Span("think", end, n)
         return span_roles(starts, [span for span in spans if span.start < span.end])
-    acted = (call.output, *(inert(call.output, *kind) for kind in _INERT))  # letter for letter as long
-    if call.output and round.text.endswith(acted):  # behind a memory that earlier calls wrote
-        ahead = len(round.text) - len(call.output)
-        return token_roles([ahead + start for start in starts], round.action)
-    return [THINK] * len(starts)
+    places = {id(other): place for other in round.calls if (place := _place(other, round)) is not None}
+    if not places or id(call) != next(reversed(places)):  # the last one acts, whatever others say
+        return [THINK] * len(starts)
+    text, ahead = call.output, places[id(call)]
+    first, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    blank = [start < first or (end <= start and end < len(text)) for start in starts]
+    roles = token_roles([start + ahead for start in starts], round.action)
+    return [THINK if idle else role for role, idle in zip(roles, blank, strict=True)]
+
+
+def _stores(round: Round) -> bool:
+    """Whether a round wrote to the memory; what reads a bank alone does not."""
+    action = round.action
+    if isinstance(action, Invalid):
+        return False
+    return action.memory is not None or any(operation.kind != "read" for operation in action.operations)
+
+
+def _place(call: Call, round: Round) -> int | None:
+    """How many characters of a round's text stand before what a call wrote; None: the text ends otherwise.
+
+    Memory that earlier calls wrote may stand there. Blanks around the text do not count.
+    """
+    whole = round.text.rstrip()
+    for text in (call.output, *(inert(call.output, *kind) for kind in _INERT)):  # letter for letter as long
+        core = text.strip()
+        if core and call.role != "mem" and whole.endswith(core):
+            return len(whole) - len(text.rstrip())
+    return None
 
 
 def numbers(things: Iterable[Hashable]) -> Ints:
@@ -184,7 +208,7 @@ def _extra(played: Sequence[Episode], responses: Responses) -> dict[str, float]:
         "em": _mean([episode.score.em for episode in played]),
         "answered": _mean([episode.stop_reason is StopReason.ANSWERED for episode in played]),
         "rounds": len(actions) / len(played),
-        "recall": _mean([_recall(episode)[-1] for episode in played if episode.rounds]),
+        "recall": _mean([_recall(episode)[-1] if episode.rounds else 0.0 for episode in played]),
         "invalid": _mean([isinstance(action, Invalid) for action in actions]),
         "output_tokens": _mean((responses.roles_BK != NOT_GENERATED).sum(1).tolist()),
         "memory_length": _mean([tokens.memory for tokens in last]),
@@ -223,12 +247,13 @@ def asked(episode: Episode, round: Round | None = None) -> tuple[Segment, ...]:
 def in_memory(episode: Episode, round: Round) -> tuple[Segment, ...]:
     """System, question, and the memory in force after a round, as the policy wrote it and would see it.
 
-    Of a memory bank these are the texts of its active entries, whether a prompt has shown them or not.
+    Of a memory bank these are the texts of its active entries, whether a prompt has shown them or not; of a
+    memory of a user's own, all of its text.
     """
-    written = [s for s in episode.ledger if s.kind == "mem" and s.round <= round.number]
-    if not written and round.memory:
-        written = [Segment("mem", round.number, f"<mem>\n{round.memory}\n</mem>", 0)]
-    return (*asked(episode), *written[-1:])
+    held = [Segment("mem", round.number, f"<mem>\n{round.memory}\n</mem>", 0)] if round.memory else []
+    if episode.settings.get("memory") == "inline":
+        held = [s for s in episode.ledger if s.kind == "mem" and s.round <= round.number]
+    return (*asked(episode), *held[-1:])
 
 
 def before(episode: Episode, round: Round) -> tuple[Segment, ...]:

@@ -15,7 +15,6 @@ from mempo_agents.rollout import episodes
 from mempo_env.errors import ConfigError, brief
 from mempo_env.settings import Count, Settings, Whole
 from mempo_env.types import Episode, Segment
-from mempo_trainers.credit.data import NOT_GENERATED
 from mempo_trainers.policies.base import Responses
 from mempo_trainers.run import Run, Watch, no_watch
 from mempo_trainers.text import TextPolicy
@@ -41,17 +40,19 @@ class SftConfig(Settings, frozen=True):
 
 
 class Examples(Struct, frozen=True, eq=False):
-    """B contexts, as token ids, and what an expert wrote in each."""
+    """B contexts, as token ids, and the ids of what an expert wrote in each."""
 
     contexts: Ragged
-    responses: Responses
+    texts: Ragged
 
     def take(self, rows: NDArray[np.int64]) -> Examples:
-        """Some of them, padded no more than they need."""
-        all = self.responses.take(rows)
-        k = int((all.roles_BK != NOT_GENERATED).sum(1).max())
-        responses = Responses(all.tokens_BK[:, :k], all.roles_BK[:, :k], all.logprobs_BK[:, :k])
-        return Examples(self.contexts[rows], responses)
+        """Some of them."""
+        return Examples(self.contexts[rows], self.texts[rows])
+
+    @property
+    def responses(self) -> Responses:
+        """The texts, padded no more than they need; each token of them counts."""
+        return plain_responses(self.texts.rows)
 
 
 LEFT_OUT = 0.1
@@ -121,7 +122,7 @@ def tokenised(rounds: Sequence[Shown], policy: TextPolicy) -> Examples:
     texts = [np.array(tokenizer.encode(text), np.int64) for _, text in rounds]
     short = texts_used(texts, policy.max_new)
     contexts = tuple(np.array(tokenizer.prompt(rounds[i][0]), np.int64) for i in short)
-    return Examples(Ragged(contexts), plain_responses([texts[i] for i in short]))
+    return Examples(Ragged(contexts), Ragged(tuple(texts[i] for i in short)))
 
 
 def texts_used(texts: Sequence[Sequence[int] | NDArray[np.int64]], max_new: int) -> list[int]:
@@ -171,7 +172,7 @@ def _pace(done: float) -> float:
 def _learn(policy: TextPolicy, batch: Examples) -> dict[str, float]:
     """One step down the mean loss of a batch's tokens; micro-batches share its denominator."""
     parts = policy.batches(batch.contexts, batch.responses)
-    tokens = int((batch.responses.roles_BK != NOT_GENERATED).sum())
+    tokens = sum(map(len, batch.texts))
     loss = 0.0
     for rows in parts:
         part = batch.take(rows)

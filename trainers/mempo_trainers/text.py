@@ -203,13 +203,15 @@ def rollouts(
         spare: Episodes that may be played again.
 
     Raises:
-        RolloutError: if every episode failed by no fault of the agent.
+        RolloutError: if every episode failed by no fault of the agent, or ended before its first round.
     """
     timed, start = _Timed(agent), time.perf_counter()
     played, failed = persistently(timed, question_ids, env_kwargs, seed, spare)
-    if all(episode.mask_episode for episode in played):
+    if not any(episode.rounds for episode in played if not episode.mask_episode):
+        masked = all(episode.mask_episode for episode in played)
+        how = "failed by no fault of the policy" if masked else "ended before their first round"
         raise RolloutError(
-            f"wanted rollouts, got {len(played)} that all failed by no fault of the policy, the first one by "
+            f"wanted rollouts, got {len(played)} that all {how}, the first one by "
             f"{played[0].stop_reason}: {played[0].stop_detail}; mend that, and let the run go on"
         )
     waited = time.perf_counter() - start - sum(timed.seconds)

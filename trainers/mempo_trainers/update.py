@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mempo_trainers import losses
 from mempo_trainers.config import Config
-from mempo_trainers.credit.data import MEM
+from mempo_trainers.credit.data import MEM, Flags, Ints
 from mempo_trainers.credit.result import of_tokens
 from mempo_trainers.policies.base import Policy, Reference, Rollouts
 
@@ -131,12 +131,22 @@ def _weights(rollouts: Rollouts, config: Config) -> tuple[Tensor, Tensor]:
     mask_BK, rollout_B = torch.from_numpy(data.mask_BK), torch.from_numpy(data.rollout_B)
     most = None
     if config.aggregation == "seq-mean-token-sum-norm":
-        most = data.roles_BK.shape[1] * int(data.rounds_N.max())
+        most = _most_tokens(data.mask_BK, data.rollout_B)
     weights_BK = losses.token_weights(mask_BK, rollout_B, config.aggregation, most)
     if config.kl_tokens == "all":
         return weights_BK, weights_BK
     memory_BK = mask_BK & torch.from_numpy(data.roles_BK == MEM)
     return weights_BK, losses.token_weights(memory_BK, rollout_B, config.aggregation, most)
+
+
+def _most_tokens(mask_BK: Flags, rollout_B: Ints) -> int:
+    """Tokens that the longest text times the largest number of texts of a rollout make, at least 1.
+
+    What has no loss, as a masked rollout, counts for nothing.
+    """
+    row_N, column_N = np.nonzero(mask_BK)
+    texts = np.bincount(rollout_B[np.unique(row_N)], minlength=1).max()
+    return max(1, int((column_N.max(initial=0) + 1) * texts))
 
 
 def _loss(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from mempo_agents.table import keeps_memory
+from mempo_env.errors import ConfigError
 from mempo_trainers.doctor.figures import (
     SOLVED,
     UNREAD,
     Finding,
     Rows,
     Settings,
+    by_set,
     column,
     configured,
     invalid_share,
@@ -33,9 +36,6 @@ ALIKE = 0.05
 
 FIRST_ROUND = 0.01
 """Size of the advantages in first rounds, as a share of those in later ones."""
-
-BY_DESIGN = frozenset({"attribution"})
-"""Estimators that pay writes alone, of which first rounds have none."""
 
 PAYS_MEMORY = frozenset({"mempo", "mempo_gain", "spread", "attribution"})
 """Estimators that pay for memory already,"""
@@ -72,10 +72,8 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
     elif invalid_share(rows) >= UNREAD:
         action = "hardly a round can be read, so all are worth the same: see invalid_rounds"
     elif alike < ALIKE:
-        action = (
-            f"all rollouts of a group are alike: raise {option(settings, 'entropy')}, sample at a higher "
-            "temperature"
-        )
+        action = f"all rollouts of a group are alike: raise {option(settings, 'entropy')}"
+        action += "" if by_set(settings) else ", sample at a higher temperature"
     elif pays_memory(settings) and not any(row.get("memory_tokens", 1) for row in rows):
         action = (
             "no memory is written, and what memories are worth is paid to their tokens alone: start from a "
@@ -113,7 +111,9 @@ def denser(settings: Settings) -> str:
     task = settings.get("task")
     task = {**task, **task.get("environment", {})} if isinstance(task, dict) else {}
     several = task.get("objectives", 2) != 1
-    kept = keeps_memory(task["agent"], task) if "agent" in task else True
+    kept = True
+    with suppress(ConfigError):  # an agent of one's own, whose module is elsewhere
+        kept = "agent" not in task or keeps_memory(task["agent"], task)
     paid = configured(settings, "credit", "") in PAYS_MEMORY
     told = [option(settings, "credit", "mempo")] * (kept and not paid)
     told += [option(settings, "reward", "em_mean")] * (several and task.get("reward") not in MEANS)
@@ -136,8 +136,6 @@ def first_round(rows: Rows, settings: Settings) -> Finding | str | None:
     told = [row for row in rows if row["degenerate_groups"] < row["groups"] and row["rounds"] > 1]
     if not told:
         return "no step has outcomes that differ within a group, in rollouts of two rounds or more"
-    if (name := told[0].get("credit")) in BY_DESIGN:
-        return f"{name} pays writes alone, and first rounds have none"
     first, later = (float(column(told, f"advantage_{name}").mean()) for name in ("first", "later"))
     if first >= FIRST_ROUND * later or not later:
         return None

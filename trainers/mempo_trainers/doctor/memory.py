@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mempo_trainers.doctor.figures import (
@@ -36,16 +38,16 @@ WAIT = 0.05
 """and the seconds a round from which on somebody waits for it."""
 
 
-def invalid_rounds(rows: Rows, settings: Settings) -> Finding | None:
+def invalid_rounds(rows: Rows, settings: Settings) -> Finding | str | None:
     """What is written can mostly not be read: nothing is searched, kept or answered by it."""
     share = invalid_share(rows)
-    if not share >= UNREAD:
+    if math.isnan(share):
+        return "no round was played in some of the last steps"
+    if share < UNREAD:
         return None
     told = ""
     if "output_tokens" in rows[0]:
-        told = (
-            f"; {quarters(column(rows, 'output_tokens'))[1].mean():,.0f} tokens are written in a round then"
-        )
+        told = f"; {quarters(column(rows, 'output_tokens'))[1].mean():,.0f} tokens are written in a call then"
         most = settings["policy"].get("max_new") if by_set(settings) else None
         told += f", at most {most:,}" if most else ""
     action = "start from a policy that knows the form of an action, and look at what it does"

@@ -24,7 +24,7 @@ from mempo_trainers.llm.settings import SftSetup
 from mempo_trainers.policies.huggingface import HuggingFacePolicy
 from mempo_trainers.sft import Examples, right, shown_in, texts_used, tokenised
 from mempo_trainers.text import TextPolicy
-from mempo_trainers.tokens import Ragged, plain_responses
+from mempo_trainers.tokens import Ragged
 
 
 def examples_of(
@@ -115,7 +115,8 @@ def _of_expert(
         texts = [policy.tokenizer.encode(text) for _, text in calls]
         used = texts_used(texts, policy.max_new)
         examples = _examples([policy.tokenizer.chat(calls[i][0]) for i in used], [texts[i] for i in used])
-        policy.reader.check(examples.contexts, examples.responses)
+        for i in range(len(used)):
+            _check_fits(examples.take(np.array([i])), policy)
     return examples, {
         "expert_episodes": len(asked),
         "expert_right": len(played),
@@ -125,7 +126,12 @@ def _of_expert(
 
 def _examples(contexts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> Examples:
     arrays = [[np.array(ids, np.int64) for ids in rows] for rows in (contexts, texts)]
-    return Examples(Ragged(tuple(arrays[0])), plain_responses(arrays[1]))
+    return Examples(Ragged(tuple(arrays[0])), Ragged(tuple(arrays[1])))
+
+
+def _check_fits(one: Examples, policy: HuggingFacePolicy) -> None:
+    """A ConfigError for an example that is longer than the model's window."""
+    policy.reader.check(one.contexts, one.responses)
 
 
 def _counted(texts: Sequence[Sequence[int]], examples: Examples) -> dict[str, float]:
@@ -199,8 +205,7 @@ def chats(file: Path, policy: HuggingFacePolicy) -> tuple[Examples, dict[str, fl
         try:
             contexts.append(policy.tokenizer.chat(Prompt(chat.messages[:-1])))
             texts.append(policy.tokenizer.encode(chat.messages[-1].content))
-            one = _examples(contexts[-1:], texts[-1:])
-            policy.reader.check(one.contexts, one.responses)
+            _check_fits(_examples(contexts[-1:], texts[-1:]), policy)
         except (ConfigError, ModelError) as error:
             raise DataError(f"{file}:{number}: {error}") from None
         if not len(texts[-1]):

@@ -170,7 +170,7 @@ def read_setup(kind: type[T], file: Path | None, changes: Sequence[str]) -> T:
     if file is not None:
         try:
             settings = _merged(settings, tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             why = str(error).replace("Cannot overwrite a value", "a setting or table stands there twice")
             raise ConfigError(f"{file}: wanted a TOML file of settings, got none: {why}") from None
     for name, value in read_options(changes).items():

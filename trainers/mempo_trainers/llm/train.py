@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from mempo_agents.models.base import ModelError
+from mempo_agents.rollout import together
 from mempo_agents.table import AGENTS, ASK_NONE, keeps_memory, make_agent
 from mempo_env.errors import ConfigError
 from mempo_env.files import atomic_file, digest
@@ -81,10 +82,11 @@ def imitate(setup: SftSetup, out: Path, board: bool = True, track: Sequence[str]
     """Train on what an expert wrote, or go on; arguments, files and errors are those of `train`."""
     task = setup.task
     _check_agent(task)
+    _check_imitated(setup)
     asked = {split: task.asked(split) for split in _SPLITS}
     made = opened(setup.policy, Sampler(), task.agent, out, learning_rate=setup.sft.learning_rate)
     examples, told = examples_of(setup, asked["train"], made.policy)
-    contents = digest(*(ids.tobytes() for ids in examples.contexts), examples.responses.tokens_BK.tobytes())
+    contents = digest(*(ids.tobytes() for ids in (*examples.contexts, *examples.texts)))
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
     settings["data"]["examples"] = contents
     with fitting(made.network), Run(out, settings, board, track=track) as run:
@@ -102,14 +104,15 @@ _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 def _check_agent(task: Task, config: Config | None = None) -> None:
-    """ConfigError for an agent that is not known, asks no model, or has no memory where credit is for one."""
+    """ConfigError for an agent that is unknown, asks no model, or does not fit environment or credit."""
     if task.agent in ASK_NONE:
         names = ", ".join(sorted(AGENTS.keys() - set(ASK_NONE)))
         raise ConfigError(
             f"task.agent: wanted one that asks a model, which learns, got {task.agent!r}, which asks none: "
             f"choose from {names}"
         )
-    make_agent(task.agent)  # says which there are
+    agent = make_agent(task.agent)  # says which there are
+    together(agent, task.env_kwargs("train"))
     if config is None:
         return
     if config.credit == "attribution" and task.agent != "bank" and ":" not in task.agent:
@@ -117,12 +120,26 @@ def _check_agent(task: Task, config: Config | None = None) -> None:
             "config.credit: 'attribution' wanted an agent whose policy works on a memory bank itself, got "
             f"{task.agent!r}: choose task.agent=bank"
         )
-    if not keeps_memory(task.agent, task.environment) and credits_memory(config.credit):
+    if keeps_memory(task.agent, task.environment):
+        return
+    if config.kl and config.kl_tokens == "memory":
+        raise ConfigError(
+            f"config.kl_tokens: wanted 'all', as the agent {task.agent!r} has no memory, got 'memory'"
+        )
+    if credits_memory(config.credit):
         plain = "grpo" if config.algo == "grpo" else "gae"
         raise ConfigError(
             f"config.credit: wanted one without a term for memory, as the agent {task.agent!r} has none, got "
             f"{config.credit!r}: choose config.credit={plain}, or an agent with a memory"
         )
+
+
+def _check_imitated(setup: SftSetup) -> None:
+    """ConfigError for an expert that is not known, or a file that is not there."""
+    if not setup.examples:
+        make_agent(setup.expert, setup.task.questions("train"))
+    elif not Path(setup.examples).is_file():
+        raise ConfigError(f"examples: wanted a file of chats, found none: {setup.examples}")
 
 
 def evaluate(
@@ -142,23 +159,25 @@ def evaluate(
         out: A file for the first episodes, which `mempo view` shows.
 
     Raises:
-        ModelError: if the server that generates is gone, or every episode failed.
+        ModelError: if the server that generates is gone, or every episode failed or had no round.
     """
     player = made.players(np.random.default_rng(0))
     played, failed = persistently(player, question_ids, task.env_kwargs(split), 0, made.spare)
     live = [episode for episode in played if not episode.mask_episode]
     if failed:
         made.check()
-    if not live:
+    if not any(episode.rounds for episode in live):
         told = f"{played[0].stop_reason}: {played[0].stop_detail}"
-        raise ModelError(f"wanted episodes of {split!r}, got {len(played)} that all failed, by {told}")
+        raise ModelError(
+            f"wanted episodes of {split!r}, got {len(played)} that all failed or never began, by {told}"
+        )
     with atomic_file(out) as file:
         file.writelines(msgspec.json.encode(episode) + b"\n" for episode in played[:SHOWN])
     return {**_means(live), "failed": failed / len(played)}
 
 
 def _means(played: Sequence[Episode]) -> dict[str, float]:
-    """Of episodes, at least one."""
+    """Of episodes, at least one of which has a round."""
     rounds = [round for episode in played for round in episode.rounds]
     return {
         "em": float(np.mean([episode.score.em for episode in played])),

@@ -26,7 +26,7 @@ class PolicySettings(Settings, frozen=True):
         warmup_steps: Updates over which the learning rate rises linearly, the last of them the first at full
             rate, which is then kept; 0 or 1: from the start.
         weight_decay: Of matrices, as a share of the learning rate.
-        max_new: Tokens that a round may have.
+        max_new: Tokens that a call may write; most agents make one in a round.
     """
 
     model: str
