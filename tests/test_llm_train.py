@@ -203,6 +203,25 @@ def test_the_best_policy_stays_until_a_better_one_is_whole(model: Path, tmp_path
     assert [path.name for path in tmp_path.glob(f"{BEST}-*")] == [f"{BEST}-000002"]
 
 
+def test_a_finished_run_is_left_as_it_is_whatever_the_disk_holds(model: Path, tmp_path: Path) -> None:
+    made = setup(model, 0, {"steps": 1})
+    result = train(made, tmp_path / "run", board=False)
+
+    def files() -> dict[Path, bytes]:
+        return {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+
+    before = files()
+    with disk_of(0):
+        assert train(made, tmp_path / "run", board=False) == result
+    assert files() == before
+    longer = setup(model, 0, {"steps": 2})
+    with disk_of(len(before[tmp_path / "run" / CHECKPOINT]) // 2), pytest.raises(OSError):
+        train(longer, tmp_path / "run", board=False)
+    assert open_policy(PolicySettings(model=str(tmp_path / "run" / POLICY))), "the older one is still there"
+    train(longer, tmp_path / "run", board=False)
+    assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
 @pytest.mark.parametrize("em", [0.0, 0.25])
 def test_no_policy_is_best_while_none_is_right(
     em: float, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -44,8 +44,9 @@ class Standin(ModuleType):
 
     def __init__(self, name: str, fails: str = "") -> None:
         super().__init__(name)
-        self.__spec__ = SimpleNamespace(name=name)  # type: ignore[assignment]
+        self.__spec__ = SimpleNamespace(name=name, origin="here")  # type: ignore[assignment]
         self.fails, self.opened, self.rows, self.closed = fails, [], [], 0  # type: ignore[var-annotated]
+        self.fault: BaseException = RuntimeError(f"no {fails} today\nand a second line")
 
     def init(self, **asked: Any) -> Standin:
         self._do("init")
@@ -68,7 +69,7 @@ class Standin(ModuleType):
 
     def _do(self, what: str) -> None:
         if what == self.fails:
-            raise RuntimeError(f"no {what} today\nand a second line")
+            raise self.fault
 
 
 @pytest.fixture(params=sorted(TRACKERS))
@@ -132,6 +133,26 @@ def test_a_tracker_that_fails_is_told_once_and_stops_nothing(
     assert told == [
         f"{tmp_path / 'run'}: {name} failed, the run goes on without it (RuntimeError: no {fails} today)"
     ]
+
+
+@pytest.mark.parametrize("fails", ["init", "log", "finish"])
+def test_a_tracker_that_leaves_the_process_does_not(
+    fails: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in(name, monkeypatch, fails).fault = SystemExit(3)
+    logged(tmp_path / "run", name)
+    assert len(read_metrics(tmp_path / "run")) == 3
+    assert f"{name} failed, the run goes on without it (SystemExit: 3)" in capsys.readouterr().err
+
+
+def test_a_mere_folder_of_a_trackers_name_is_no_tracker(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(MissingExtra, match=rf"pip install 'mempo\[{name}\]'"):
+        Run(tmp_path / "run", STEPS, track=[name])
 
 
 def test_a_run_that_fails_closes_its_trackers(
@@ -337,7 +358,7 @@ def test_a_model_that_writes_no_action_is_told_so_in_the_settings_of_the_command
     first, *_ = diagnose(read_metrics(taught), read_settings(taught)).findings
     assert (first.symptom, first.severity) == ("invalid_rounds", "error")
     assert "100% of rounds are invalid" in first.evidence
-    assert first.evidence.endswith("tokens are written in a round then, at most 12")
+    assert first.evidence.endswith("tokens are written in a call then, at most 12")
     assert "policy.max_new" in first.action and "mempo train sft" in first.action
 
 

@@ -19,7 +19,7 @@ from mempo_trainers.grpo import grpo
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.run import CHECKPOINT, Run, read_metrics
 from mempo_trainers.toy import ToyDraw
-from train_help import CONFIG, TASK, assert_same, ended, toy
+from train_help import CONFIG, TASK, assert_same, ended, metrics, toy
 
 LONG = ("--steps", "100000", "--questions", "2", "--rollouts", "2", "--objectives", "1")
 
@@ -66,7 +66,7 @@ def test_a_handler_of_somebody_else_stays() -> None:
 
 def train_failing(out: Path, fails: str = "", error: Exception | None = None) -> None:
     """A run whose fourth step fails: before it has learned ("draw", "estimate"), or after ("watch")."""
-    config = msgspec.structs.replace(CONFIG, checkpoint_every=2, credit="test_train_interrupt:failing")
+    config = msgspec.structs.replace(CONFIG, checkpoint_every=100, credit="test_train_interrupt:failing")
     policy = TASK.make_policy(config)
     drawn = ToyDraw(policy, TASK, config.rollouts, config.seed)
     failing.left = 3 if fails == "estimate" else 1_000
@@ -102,21 +102,32 @@ class Failing:
 failing = Failing()
 
 
+def test_a_step_that_fails_when_something_was_learned_is_not_saved_as_the_one_before(tmp_path: Path) -> None:
+    policy = TASK.make_policy(CONFIG)
+    with pytest.raises(ZeroDivisionError), Run(tmp_path / "run", {"config": {"steps": 6}}) as run:
+        for step in run.steps(policy, 6, 2):
+            policy.heads.unknown.sum().backward()  # type: ignore[no-untyped-call]
+            policy.update()
+            run.log(step, loss=1 / (4 - step))
+    assert checkpoint.read(tmp_path / "run" / CHECKPOINT)["step"] == 2
+
+
 @pytest.mark.parametrize(
     ("fails", "error", "saved"),
     [
         ("draw", RolloutError("the server is down"), 3),
         ("draw", ConfigError("a history is too long"), 3),
         ("estimate", ZeroDivisionError("a fault of the user's"), 3),
-        ("watch", ModelError("the server is down"), 2),  # the policy has learned from the fourth step
+        ("watch", ModelError("the server is down"), 4),
     ],
 )
-def test_a_step_that_fails_before_anything_was_learned_ends_the_run_after_a_checkpoint(
+def test_a_step_or_watch_that_fails_ends_the_run_after_a_checkpoint(
     tmp_path: Path, fails: str, error: Exception, saved: int
 ) -> None:
+    """Of all steps that the policy has learned from."""
     with pytest.raises(type(error), match=str(error)):
         train_failing(tmp_path / "run", fails, error)
-    assert checkpoint.read(tmp_path / "run" / CHECKPOINT)["step"] == saved
+    assert checkpoint.read(tmp_path / "run" / CHECKPOINT)["step"] == saved == len(metrics(tmp_path / "run"))
     train_failing(tmp_path / "run")
     train_failing(tmp_path / "whole")
     assert_same(tmp_path / "run", tmp_path / "whole")

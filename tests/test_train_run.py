@@ -235,6 +235,27 @@ def test_rows_before_the_first_checkpoint_are_steps_that_were_done(tmp_path: Pat
         train(tmp_path / "run", TASK, with_config(checkpoint_every=100, entropy=0.1))
 
 
+def test_a_run_whose_checkpoint_was_deleted_does_not_begin_anew(
+    toy_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(toy_run, tmp_path)
+    (run / CHECKPOINT).unlink()
+    before = (run / METRICS).read_bytes()
+    for more in ((), ("--steps", "9")):
+        assert main([*COMMAND, *more, "--out", str(run)]) == 2
+        assert (
+            "a run that is finished, found none; put it back, or choose another --out"
+            in capsys.readouterr().err
+        )
+        assert (run / METRICS).read_bytes() == before
+    (run / RESULT).unlink()
+    rows = b"".join(b'{"step":%d}\n' % step for step in range(1, 22))  # more than there are to a checkpoint
+    (run / METRICS).write_bytes(rows)
+    assert main([*COMMAND, "--steps", "30", "--out", str(run)]) == 2
+    assert "of which 21 steps are done, found none" in capsys.readouterr().err
+    assert (run / METRICS).read_bytes() == rows
+
+
 def test_a_run_that_is_done_is_left_as_it_is(toy_run: Path, tmp_path: Path) -> None:
     run = copied(toy_run, tmp_path)
     assert main([*COMMAND, "--out", str(run)]) == 0

@@ -27,4 +27,4 @@ def grpo(policy: Policy, draw: Draw, config: Config, run: Run, watch: Watch = no
         rollouts, generated = sample(policy, draw, estimate, config, step)
         advantages = estimate(rollouts.data)
         told = update(policy, rollouts, advantages.advantages_BK, config, step, reference)
-        run.log(step, **{**row(rollouts, advantages, config), **generated}, **told, **watch(step))
+        run.log(step, watch, **{**row(rollouts, advantages, config), **generated}, **told)

@@ -41,7 +41,7 @@ def ppo(policy: Policy, draw: Draw, config: Config, run: Run, watch: Watch = no_
             advantages = _added(rollouts, advantages, beside(rollouts.data))
         critic = _critic(rollouts, general)
         told = update(policy, rollouts, advantages.advantages_BK, config, step, reference, critic)
-        run.log(step, **row(rollouts, advantages, config), **told, **watch(step))
+        run.log(step, watch, **row(rollouts, advantages, config), **told)
 
 
 @torch.no_grad()

@@ -124,6 +124,8 @@ class Run:
                 f"{self.folder}: another process trains here; wait until it ends, or choose another --out"
             ) from None
         file = self.folder / SETTINGS
+        if (self.folder / RESULT).exists() and not (self.folder / CHECKPOINT).exists():
+            raise _lost(self.folder, "that is finished")
         if file.exists():
             _go_on(self.folder, file.read_bytes(), settings, self._from)
         elif self._metrics.tell():
@@ -135,13 +137,13 @@ class Run:
             with atomic_file(file) as out:
                 out.write(settings)
         self._events = board.event_file(self.folder / "tensorboard") if tensorboard else None
-        self._late: OSError | None = None
+        self._late: Exception | None = None
         self._unsaved: tuple[Policy, int, int] | None = None  # a step that is done, and its count of updates
         self._told, self._skipped = "", 0
 
     def steps(self, policy: Policy, total: int, every: int, label: str = "training") -> Iterator[int]:
         """Yield the numbers of the steps that are left, from 1 on; checkpoint the policy on the way."""
-        done, self._began = self._resume(policy), _content(self._from)
+        done, self._began = self._resume(policy, every), _content(self._from)
         if 0 < done < total:
             print(f"{self.folder}: goes on from step {done:,} to {total:,}", file=sys.stderr)  # noqa: T201
         saying = "interrupted: this step ends, and is saved; interrupt once more to leave at once"
@@ -158,8 +160,15 @@ class Run:
                 if interrupted():
                     raise KeyboardInterrupt
 
-    def log(self, step: int, **metrics: float | int | str) -> None:
-        """Append the row of a step; adds the seconds it took so far. What is not finite is null."""
+    def log(self, step: int, watch: Watch = no_watch, /, **metrics: float | int | str) -> None:
+        """Append the row of a step, with what a watch tells; adds the seconds it took so far.
+
+        What is not finite is null. A watch that fails ends the run when the step is in the checkpoint.
+        """
+        try:
+            metrics |= watch(step)
+        except Exception as error:  # as where a server is gone, or a disk is full
+            self._late = error
         row = {"step": step, **metrics, "seconds": round(time.perf_counter() - self._start, 4)}
         self._append(msgspec.json.encode(row) + b"\n")
         shown = {name: metrics[name] for name in TOLD if name in metrics}
@@ -177,7 +186,7 @@ class Run:
             try:
                 board.append(self._events, step, {**metrics, "seconds": row["seconds"]})
             except OSError as error:  # raised once the step is in the checkpoint
-                self._late = error
+                self._late = self._late or error
         self._track(step, {**metrics, "seconds": row["seconds"]})
 
     def _append(self, line: bytes) -> None:
@@ -201,12 +210,14 @@ class Run:
         checkpoint.write(self.folder / CHECKPOINT, state)
         self._unsaved = None
 
-    def _resume(self, policy: Policy) -> int:
+    def _resume(self, policy: Policy, every: int) -> int:
         """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""
         done, rows = 0, read_rows(self.folder, whole=False)
         if (self.folder / CHECKPOINT).exists():
             done = load(self.folder, policy, self._from)
             self._check(rows[:done], done)
+        elif len(rows) > every:
+            raise _lost(self.folder, f"of which {len(rows):,} steps are done")
         self._metrics.truncate(sum(len(line) for line in rows[:done]))
         self._metrics.seek(0, os.SEEK_END)
         return done
@@ -273,6 +284,13 @@ def _content(start: Path | None) -> str:
     """A digest of the files of a saved policy."""
     files = [] if start is None else sorted(path for path in start.iterdir() if path.is_file())
     return digest(*(part for file in files for part in (file.name, file.read_bytes())))
+
+
+def _lost(folder: Path, run: str) -> ResultsError:
+    return ResultsError(
+        f"{folder / CHECKPOINT}: wanted the checkpoint of a run {run}, found none; put it back, or choose "
+        "another --out"
+    )
 
 
 def _refused(file: Path, got: str) -> ResultsError:

@@ -161,7 +161,7 @@ def sft(policy: TextPolicy, examples: Examples, config: SftConfig, run: Run, wat
             group["lr"] = config.learning_rate * _pace(step / config.steps)
         rows = chance.integers(len(examples.contexts), size=config.batch)
         told = _learn(policy, examples.take(rows))
-        run.log(step, **told, **watch(step))
+        run.log(step, watch, **told)
 
 
 def _pace(done: float) -> float:

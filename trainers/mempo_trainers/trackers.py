@@ -93,7 +93,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """
     for name in names:
         lookup(TRACKERS, name, "tracker")
-        if find_spec(name) is None:
+        if getattr(find_spec(name), "origin", None) is None:  # none at all, or a mere folder of that name
             raise MissingExtra(name, name)
 
 
@@ -115,7 +115,7 @@ def tracked(
     def tried(name: str, act: Callable[..., T], *arguments: Any) -> T | None:
         try:
             return act(*arguments)
-        except Exception as error:  # theirs, of any kind
+        except (Exception, SystemExit) as error:  # theirs, of any kind
             going.pop(name, None)
             told = f"{type(error).__name__}: {error}".splitlines()[0]
             print(f"{folder}: {name} failed, the run goes on without it ({told})", file=sys.stderr)  # noqa: T201

@@ -159,9 +159,15 @@ def _of_a_step() -> Iterator[None]:
 
 
 def save_anew(policy: Saved, folder: Path) -> None:
-    """Save a policy where there may be an older one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    policy.save(folder)
+    """Save a policy where there may be an older one, which goes only when the new one is whole."""
+    new, old = (folder.with_name(f".{folder.name}.{what}") for what in ("new", "old"))
+    for left in (new, old):  # of a killed process
+        shutil.rmtree(left, ignore_errors=True)
+    policy.save(new)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from mempo_trainers.llm.engines import Opened, checked, opened, save_anew
 from mempo_trainers.llm.examples import examples_of
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import Run, conclude, read_rows
+from mempo_trainers.run import RESULT, Run, conclude, read_rows
 from mempo_trainers.scores import credits_memory
 from mempo_trainers.sft import sft
 from mempo_trainers.text import check_enough, drawing, numbered, persistently
@@ -231,6 +231,8 @@ class Watcher:
 def _concluded(
     made: Opened, task: Task, asked: Sequence[str], out: Path, told: Mapping[str, float] | None = None
 ) -> dict[str, float]:
+    if (out / RESULT).is_file() and (out / POLICY).is_dir():  # a run that was finished before
+        return dict(msgspec.json.decode((out / RESULT).read_bytes(), type=dict[str, float]))
     result = {**evaluate(made, asked, task, "test", out / f"{SAMPLES}-test.jsonl"), **(told or {})}
     save_anew(made.policy, out / POLICY)
     conclude(out, result)
