@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mempo_benchmarks.memory.plot import WARNED, plot
-from mempo_benchmarks.memory.sweep import ENOUGH, Cell, sweep, warning
+from mempo_benchmarks.memory.sweep import Cell, sweep, warning
 from mempo_benchmarks.stats import Interval
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError, DataError
@@ -383,7 +383,7 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     assert main(["memory", "simulate", "--out", str(tmp_path), *arguments]) == 0
     out = capsys.readouterr().out
-    assert "streams each: 2; no intervals of fewer than 5" in out and "at duplicate=0.5." in out
+    assert "streams each: 2; intervals over streams that differ" in out and "at duplicate=0.5." in out
     assert f"table: {tmp_path / 'simulate.csv'}\nplot: {tmp_path / 'simulate.png'}" in out
     assert " old " in out and " hit " not in out, "a read of a stream that is made up needs one fact"
     assert (tmp_path / "simulate.png").read_bytes()[:4] == b"\x89PNG"
@@ -392,7 +392,7 @@ def test_the_command_tells_and_draws(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert grid == [(c, d, "2", "0.3") for c in ("8", "64") for d in ("0.5", "0.95")]
     for row in rows:
         assert row["recall"] == row["hits"] and 0 < float(row["stale"]) < 1 < float(row["reading"])
-        assert row["recall_low"] == row["recall_high"] == "", "two streams tell nothing of the spread"
+        assert 0 <= float(row["recall_low"]) < float(row["recall"]) < float(row["recall_high"]) <= 1
 
 
 def test_another_sweep_does_not_replace_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -416,11 +416,21 @@ def test_another_sweep_does_not_replace_a_table(tmp_path: Path, capsys: pytest.C
     assert "holds simulate.csv without sweep.json" in capsys.readouterr().err
 
 
-def test_intervals_are_told_of_enough_streams() -> None:
+def test_intervals_are_students_of_streams_that_differ() -> None:
+    """0.5 -+ 4.3027 * 0.1 / sqrt(3), the 0.975 quantile at 2 degrees of freedom; within [0, 1]."""
     one = cell(0.3).replays[0]
-    few, enough = Cell({}, (one,) * (ENOUGH - 1)), Cell({}, (one,) * ENOUGH)
-    assert few.interval("recall") == Interval(0.5, None, None)
-    assert enough.interval("recall") == Interval(0.5, 0.5, 0.5)
+    assert Cell({}, (one,) * 5).interval("recall") == Interval(0.5, None, None)
+
+    def over(*recalls: float) -> Interval | None:
+        return Cell({}, tuple(msgspec.structs.replace(one, recall=recall) for recall in recalls)).interval(
+            "recall"
+        )
+
+    half = 4.3027 * 0.1 / 3**0.5
+    assert over(0.4, 0.5, 0.6) == Interval(
+        pytest.approx(0.5), pytest.approx(0.5 - half, abs=1e-4), pytest.approx(0.5 + half, abs=1e-4)
+    )
+    assert over(0.8, 1.0) == Interval(pytest.approx(0.9), 0.0, 1.0)
 
 
 def test_similarities_are_swept_too(tmp_path: Path) -> None:
@@ -484,7 +494,7 @@ def test_the_operations_of_a_real_run_are_replayed_by_the_command(
     command = ["memory", "simulate", "--run", str(tmp_path / "run"), "--duplicate", "2", "--out", str(out)]
     assert main([*command, "--capacity", "2,1000"]) == 0
     told = capsys.readouterr().out
-    assert "streams each: 3; no intervals" in told, "three episodes of each agent that has a bank"
+    assert "streams each: 3; intervals" in told, "three episodes of each agent that has a bank"
     assert [
         line.split()[:2] for line in told.splitlines() if line.startswith((" bank ", " rag_memory "))
     ] == [[agent, capacity] for agent in ("bank", "rag_memory") for capacity in ("2", "1000")]

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from episodes import aborted, multi, right, without_gold, wrong
 from mempo_benchmarks.metrics import METRICS, Metric
 from mempo_benchmarks.report import tables
-from mempo_benchmarks.stats import mean_interval, wilson
+from mempo_benchmarks.results import Arm
+from mempo_benchmarks.stats import Interval, mean_interval, wilson
 from mempo_benchmarks.summary import ArmSummary, Comparison, compare
 from mempo_env.cli import main
 from mempo_env.errors import ConfigError
@@ -239,6 +241,27 @@ def test_the_tables_fit_80_columns_and_hold_every_figure(run: Path) -> None:
         assert word in text
     low, high = wilson(3, 4).low, wilson(3, 4).high
     assert f"{low:.2f}–{high:.2f}" in text
+
+
+@pytest.mark.parametrize("size", [9.999, 9_999.0, 99_999.0, 999_999.0, 9.99e8, 9.99e11])
+@pytest.mark.parametrize("name", ["iterresearch", "own_package.module:an_agent_with_a_name (run-of-a-day)"])
+def test_paired_tables_fit_80_columns_whatever_the_numbers(size: float, name: str, tmp_path: Path) -> None:
+    """Totals of 10k with wide intervals were cut off."""
+    played = {name: [right()] * 3, "no_memory": [wrong()] * 3, "random": [wrong()] * 3}
+    arms = tuple(Arm(agent, f"{agent}-1", {}, "e0", "m" * (agent != "random"), "m") for agent in played)
+    write_run(tmp_path / "run", played, arms=arms)
+    compared = compare([tmp_path / "run"])
+    wide = {"em": Interval(-0.5, -1.0, 0.9), "f1": Interval(-0.5, -1.0, 0.9)}
+    wide |= dict.fromkeys(("peak", "total"), Interval(-size, -2 * size, size))
+    pairs, gains = (
+        tuple(replace(pair, metrics=wide) for pair in found) for found in (compared.pairs, compared.gains)
+    )
+    assert pairs and gains
+    text = printed(replace(compared, pairs=pairs, gains=gains))
+    tail = text[text.index("Memory-isolated") :]
+    assert max(map(len, tail.splitlines())) <= 80 and "…" not in tail
+    assert tail.count("-1.00 to") == tail.count("+0.90") == 2 * 3, "of one gain and two differences"
+    assert tail.count(" 0.25 ") == 2 and tail.count(" 1.00 ") == 1
 
 
 def test_the_command_shows_what_one_reads_first_and_the_rest_if_asked(

@@ -113,11 +113,14 @@ def test_the_baseline_and_the_figure_of_the_differences_can_be_chosen(run: Path,
     with page_at(browser, written(run)) as page:
         box = page.locator("section", has_text="Paired differences")
         titles = box.locator("g > title")
-        assert titles.first.text_content() == f"good: {told(mean_interval([1.0, 1.0, 0.0, 1.0]))}"
+        assert titles.first.text_content() == f"good: {told(mean_interval([1.0, 1.0, 0.0, 1.0]))}, p 0.25"
+        assert "p 0.25" in box.locator("svg text").all_text_contents()
         box.get_by_label("baseline").select_option("good")
         page.wait_for_selector("[aria-label='Differences in EM to good']")
         # The bounds swap and change sign with the direction.
-        assert titles.first.text_content() == f"random: {told(mean_interval([-1.0, -1.0, 0.0, -1.0]))}"
+        assert (
+            titles.first.text_content() == f"random: {told(mean_interval([-1.0, -1.0, 0.0, -1.0]))}, p 0.25"
+        )
         box.get_by_label("figure").select_option("rounds")
         page.wait_for_selector("[aria-label='Differences in rounds to good']")
         assert titles.count() == 2  # slow is incomplete

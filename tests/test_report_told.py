@@ -147,7 +147,7 @@ def test_tokens_of_two_units_are_not_subtracted_and_it_is_said(tmp_path: Path) -
     )
     assert set(compared.front) >= {"react", "mempo"}, "a front for each unit"
     differences = cells(compared, "Paired differences")
-    assert differences[3][differences[0].index("mempo")] == "–"
+    assert differences[4][differences[0].index("mempo")] == "–"
 
 
 def test_the_page_has_a_plot_for_each_unit(tmp_path: Path, browser: Browser) -> None:
@@ -188,24 +188,28 @@ def test_the_models_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_three_sentences_say_what_it_comes_to(tmp_path: Path) -> None:
-    """Of six questions `good` has all, `alike` all but one, `no_memory` that one."""
+    """Of seven questions `good` has all, `alike` all but one, `no_memory` that one."""
     played = {
-        "random": [wrong()] * 6,
-        "good": [right()] * 6,
-        "alike": [right()] * 5 + [wrong()],
-        "no_memory": [wrong()] * 5 + [right()],
-        "oracle": [right()] * 6,
+        "random": [wrong()] * 7,
+        "good": [right()] * 7,
+        "alike": [right()] * 6 + [wrong()],
+        "no_memory": [wrong()] * 6 + [right()],
+        "oracle": [right()] * 7,
     }
     models = dict.fromkeys(("good", "alike", "no_memory"), SCRIPTED)
     compared = written(tmp_path / "run", played, models)
     best, cheapest, gained = conclusions(compared)
-    assert best == "Best EM: good, 1.000 (0.61–1.00); not told apart from it: alike."
-    assert cheapest == f"Fewest tokens for a right answer: good, {right().tokens.total:,} (words)."
-    found = mean_interval([1.0] * 5 + [0.0])
+    assert best == "Best EM: good, 1.000 (0.65–1.00); not told apart from it: alike."
+    each = right().tokens.total
+    assert cheapest == (
+        f"Fewest tokens for a right answer: good, {each} ({each}–{each}), in words; "
+        "not told apart from it: alike."
+    )
+    found = mean_interval([1.0] * 6 + [0.0])
     assert found.low is not None and found.high is not None
     between = f"{found.low:+.2f} to {found.high:+.2f}"
     assert gained == (
-        f"Most gained by memory: good, +0.833 EM over no_memory ({between}); "
+        f"Most gained by memory over no_memory: good, +0.857 EM ({between}), p 0.031; "
         "of 2 agents 1 gained and 0 lost beyond chance."
     )
 
@@ -223,7 +227,8 @@ def test_where_nobody_is_right_nobody_is_best(tmp_path: Path) -> None:
     compared = written(tmp_path / "run", played, dict.fromkeys(("a", "b", "no_memory"), SCRIPTED))
     assert conclusions(compared) == (
         "No agent answered anything rightly.",
-        "Memory gained nothing over no_memory: of 2 agents 0 gained and 0 lost beyond chance.",
+        "No gain by memory seen over no_memory: at most +0.000 EM (-0.46 to +0.46), p 1.00; "
+        "of 2 agents 0 gained and 0 lost beyond chance.",
     )
 
 
@@ -232,7 +237,80 @@ def test_where_all_lose_by_memory_none_gained_most(tmp_path: Path) -> None:
     compared = written(tmp_path / "run", played, dict.fromkeys(("a", "no_memory"), SCRIPTED))
     best, _, gained = conclusions(compared)
     assert best.startswith("Best EM: no_memory, 1.000")
-    assert gained == "Memory gained nothing over no_memory: of 1 agent 0 gained and 1 lost beyond chance."
+    assert gained == (
+        "No gain by memory seen over no_memory: at most -1.000 EM (-1.00 to -0.08), p 0.031; "
+        "of 1 agent 0 gained and 1 lost beyond chance."
+    )
+
+
+def test_three_decided_pairs_are_not_beyond_chance(tmp_path: Path) -> None:
+    """Their interval leaves 0 out, but 2 * 2 ** -3 = 0.25: it was said that one agent gained."""
+    played = {
+        "random": [wrong()] * 20,
+        "no_memory": [wrong()] * 20,
+        "mempo": [right()] * 3 + [wrong()] * 17,
+    }
+    compared = written(tmp_path / "run", played, dict.fromkeys(("no_memory", "mempo"), SCRIPTED))
+    (pair,) = compared.gains
+    assert pair.metrics["em"].low > 0 and pair.p["em"] == 0.25  # type: ignore[operator]
+    best, _, gained = conclusions(compared)
+    assert best.endswith("not told apart from it: no_memory.")
+    assert gained.endswith("p 0.25; of 1 agent 0 gained and 0 lost beyond chance.")
+    assert cells(compared, "Memory-isolated gain")[2] == ["0.25"]
+    assert cells(compared, "Paired differences")[2][-1] == "0.25"
+
+
+def test_halves_that_failed_leave_no_pair_of_the_same_questions(tmp_path: Path) -> None:
+    """The other one was said to be of other questions."""
+    played = {
+        "random": [wrong()] * 6,
+        "a1": [right()] * 3 + [refused()] * 3,
+        "a2": [refused()] * 3 + [right()] * 3,
+    }
+    best, cheapest = conclusions(written(tmp_path / "run", played))
+    for told in (best, cheapest):
+        assert told.endswith("; no pair of episodes left to compare: a2.")
+
+
+def test_sets_of_questions_have_sentences_of_their_own(tmp_path: Path) -> None:
+    """The cheapest of all was of other questions than the rest."""
+    for name, agent, episodes in (("hard", "a", [right(), wrong()]), ("easy", "b", [right()] * 2)):
+        arms = (
+            Arm("random", "r-1", {}, "e0"),
+            Arm("no_memory", "n-1", {}, "e0", SCRIPTED, SCRIPTED),
+            Arm(agent, "a-1", {}, "e0", SCRIPTED, SCRIPTED),
+        )
+        played = {"random": [wrong()] * 2, "no_memory": [wrong()] * 2, agent: episodes}
+        write_run(tmp_path / name, played, arms=arms, data=name)
+    told = conclusions(compare([tmp_path / "hard", tmp_path / "easy"], allow_different=True))
+    assert [line.partition(",")[0] for line in told] == [
+        "hard: Best EM: a",
+        "hard: Fewest tokens for a right answer: a",
+        "hard: Most gained by memory over no_memory: a",
+        "easy: Best EM: b",
+        "easy: Fewest tokens for a right answer: b",
+        "easy: Most gained by memory over no_memory: b",
+    ]
+
+
+def test_dear_answers_are_told_from_cheap_ones_only_beyond_chance(tmp_path: Path) -> None:
+    """Who is cheapest was said without what it may be. Of eight pairs all cost less: 2 * 2 ** -8 = 0.0078."""
+
+    def at(total: int) -> Episode:
+        return replace(right(), tokens=replace(right().tokens, total=total))
+
+    played = {
+        "random": [wrong()] * 8,
+        "cheap": [at(100)] * 8,
+        "chance": [at(100)] * 3 + [at(120)] * 5,
+        "dear": [at(110)] * 8,
+    }
+    compared = written(tmp_path / "run", played)
+    assert conclusions(compared)[1] == (
+        "Fewest tokens for a right answer: cheap, 100 (100–100), in words; not told apart from it: chance."
+    )
+    p = {pair.b: pair.p_cost for pair in compared.pairs if pair.a == "cheap"}
+    assert p == {"chance": 2 * 2**-5, "dear": 2 * 2**-8}
 
 
 def test_nothing_is_concluded_from_what_failed(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from mempo_benchmarks.stats import (
     mean_intervals,
     paired_differences,
     pareto_front,
+    runs_interval,
+    runs_intervals,
     wilson,
 )
 from mempo_env.errors import ResultsError
@@ -106,6 +108,46 @@ def test_wilson_covers_the_truth_as_often_as_it_says() -> None:
         intervals = [wilson(int(k), 60) for k in rng.binomial(60, share, 2_000)]
         covered = np.mean([i.low <= share <= i.high for i in intervals])  # type: ignore[operator]
         assert 0.92 <= covered <= 0.99
+
+
+def test_students_interval_by_hand() -> None:
+    # 12.7062 and 4.3027, the 0.975 quantiles at 1 and 2 degrees of freedom; s is 0.02 sqrt(2), 0.1.
+    assert runs_interval([0.40, 0.44]) == Interval(
+        pytest.approx(0.42), pytest.approx(0.42 - 12.7062 * 0.02), pytest.approx(0.42 + 12.7062 * 0.02)
+    )
+    half = 4.3027 * 0.1 / np.sqrt(3)
+    assert runs_interval([0.4, 0.5, 0.6]) == Interval(
+        pytest.approx(0.5), pytest.approx(0.5 - half, abs=1e-4), pytest.approx(0.5 + half, abs=1e-4)
+    )
+    assert runs_interval([0.40, 0.44], 0.3, 0.5) == Interval(pytest.approx(0.42), 0.3, 0.5)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 11, 12, 31, 200])
+def test_students_interval_is_scipys(n: int) -> None:
+    scipy_stats = pytest.importorskip("scipy.stats", reason="scipy, of mempo[dev], is not installed")
+    x_N = np.random.default_rng(n).normal(3.0, 2.0, n)
+    found = runs_interval(x_N)
+    reference = scipy_stats.ttest_1samp(x_N, 0.0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((reference.low, reference.high), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_intervals_of_few_runs_cover_the_mean_as_often_as_they_say(n: int) -> None:
+    """The bootstrap's did in 51, 72 and 84 %. Of 2,000 draws, 95 % and four standard errors of 0.5 %."""
+    draws = np.random.default_rng(9).normal(2.0, 1.0, (n, 2_000))
+    covered = [each.low <= 2.0 <= each.high for each in runs_intervals(draws)]  # type: ignore[operator]
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+@pytest.mark.parametrize("values", [[0.7], [0.1] * 7, [0.1 + 0.2, 0.3], [0.0, 0.0]])
+def test_runs_without_a_spread_have_no_interval(values: list[float]) -> None:
+    assert runs_interval(values, 0, 1) == Interval(pytest.approx(values[0]), None, None)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")]])
+def test_no_mean_of_no_runs(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="finite values"):
+        runs_interval(values)
 
 
 def test_one_observation_has_no_interval() -> None:

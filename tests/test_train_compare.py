@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mempo_benchmarks.stats import Interval
 from mempo_benchmarks.toy.compare import grouped
 from mempo_benchmarks.toy.sweep import Step, course
 from mempo_env.cli import main
@@ -56,10 +57,9 @@ def test_seeds_are_one_row_and_what_differs_names_it(runs: Path) -> None:
     assert list(groups) == ["credit=mempo", "credit=grpo"]
     mempo, grpo = groups.values()
     assert (mempo.runs, grpo.runs, mempo.finished) == (3, 1, True)
-    assert mempo.success.value == pytest.approx(0.9)
-    assert mempo.success.low is not None and mempo.success.high is not None
-    assert 0.8 <= mempo.success.low < 0.9 < mempo.success.high <= 1.0
-    assert (grpo.success.value, grpo.success.low) == (0.0, None)
+    # 0.9 -+ 4.3027 * 0.1 / sqrt(3), the 0.975 quantile at 2 degrees of freedom; no share is above 1
+    assert mempo.success == Interval(pytest.approx(0.9), pytest.approx(0.6516, abs=1e-4), 1.0)
+    assert grpo.success == Interval(0.0, None, None)
     assert mempo.degenerate == 0.5 and mempo.course.seconds == 40.0
     # ten steps in a row have a mean of 0.9 first when one of them was before step 6: steps 5 to 14
     assert mempo.course.rollouts == (14 * 64,) * 3 and mempo.course.median == 896
@@ -69,7 +69,7 @@ def test_seeds_are_one_row_and_what_differs_names_it(runs: Path) -> None:
 def test_runs_can_be_named_one_by_one_and_twice(runs: Path) -> None:
     one = runs / "deep" / "mempo" / "1"
     (group,) = grouped([one, runs / "deep" / ".." / "deep" / "mempo" / "1"]).values()
-    assert (group.runs, group.success.value) == (1, 0.9)
+    assert (group.runs, group.success) == (1, Interval(0.9, None, None))
     assert list(grouped([one])) == ["all alike"]
 
 
@@ -83,7 +83,8 @@ def test_a_run_counts_once_whatever_links_lead_to_it(runs: Path, tmp_path: Path)
     (folder / "mempo" / "three").symlink_to(out / "seed-3")
     (tmp_path / "link").symlink_to(folder)
     (group,) = grouped([tmp_path / "link", folder, folder / "again"]).values()
-    assert (group.runs, group.success.value) == (4, pytest.approx((1.0 + 0.9 + 0.8 + 0.7) / 4))
+    assert group.runs == 4 and group.success is not None
+    assert group.success.value == pytest.approx((1.0 + 0.9 + 0.8 + 0.7) / 4)
 
 
 def test_one_run_in_two_places_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +160,7 @@ def test_what_is_not_finished_is_said(runs: Path, capsys: pytest.CaptureFixture[
     (runs / "deep" / "mempo" / "2" / RESULT).unlink()
     assert main(["train", "compare", str(runs)]) == 0
     told = capsys.readouterr().out
-    assert "1.00 [1.00, 1.00]*" in told and "* not finished: success is the mean of the last 10 steps" in told
+    assert " 1.00* " in told and "* not finished: success is the mean of the last 10 steps" in told
     assert "40*" in told and told.count("to step 20") == 1
 
 
@@ -197,6 +198,38 @@ def test_the_table_shows_it_all(runs: Path, capsys: pytest.CaptureFixture[str]) 
     assert mempo[:3] == ["credit=mempo", "3", "0.90"] and mempo[5:8] == ["896", "50%", "40"]
     assert mempo[-1] == "▁" * 5 + "█" * 15
     assert grpo == ["credit=grpo", "1", "0.00", "never", "50%", "40", "▁" * STEPS]
+
+
+def test_what_no_step_knows_is_unknown_not_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs whose rollouts are all masked had a success of 0.00 [0.00, 0.00]."""
+    for seed in (0, 1):
+        written(tmp_path / "none" / str(seed), [None] * 12, None, seed, credit="a")
+    written(tmp_path / "some" / "0", [None] * 12, None, 0, credit="b")
+    for seed, success in ((1, 0.4), (2, 0.6)):
+        written(tmp_path / "some" / str(seed), [success] * 12, None, seed, credit="b")
+    none, some = grouped([tmp_path]).values()
+    assert (none.success, none.known, none.course.curve) == (None, 0, ())
+    assert some.success == Interval(pytest.approx(0.5), 0.0, 1.0) and (some.runs, some.known) == (3, 2)
+    assert [point.value for point in some.course.curve] == pytest.approx([0.5] * 12)
+    out = tmp_path / "curves.png"
+    pytest.importorskip("matplotlib", reason="needs mempo[bench]")
+    assert main(["train", "compare", str(tmp_path), "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert " unknown* " in told and " 0.50 [0.00, 1.00] (2 of 3 known)* " in told
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("finals", [(1.0,), (1.0, 1.0, 1.0)])
+def test_runs_that_came_to_the_same_have_no_interval_and_it_is_said(
+    finals: tuple[float, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was 1.00 [1.00, 1.00]."""
+    for seed, final in enumerate(finals):
+        written(tmp_path / str(seed), [1.0] * STEPS, final, seed)
+    assert main(["train", "compare", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert " 1.00 " in told and "[" not in told
+    assert "of one run, or runs that came to the same, there is none" in told
 
 
 def test_the_plot_is_a_picture(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,9 +375,9 @@ def test_runs_of_another_length_have_points_of_the_same_size(
     assert bars["steps=240"].startswith(bars["steps=60"])
 
 
-def test_a_run_in_which_no_rollout_ended_has_a_point() -> None:
+def test_a_run_in_which_no_rollout_ended_has_no_curve() -> None:
     went = course([rows([None, None], [0, 0])])
-    assert [point.value for point in went.curve] == [0.0]
+    assert (went.curve, went.rollouts, went.steps) == ((), (None,), 2)
 
 
 @pytest.mark.parametrize("runs", [2, 3, 6])

@@ -1,64 +1,85 @@
-"""What a comparison comes to, in three sentences."""
+"""What a comparison comes to: three sentences for each set of questions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from mempo_benchmarks.chance import BEYOND, p_told
+from mempo_benchmarks.pairs import Pair
 from mempo_benchmarks.results import WITHOUT
 from mempo_benchmarks.stats import Interval
 from mempo_benchmarks.summary import ArmSummary, Comparison
 
 
 def conclusions(comparison: Comparison) -> tuple[str, ...]:
-    """Who is best, who is cheapest, what memory gained; references and those that failed stand aside."""
-    able = [arm for arm in comparison.arms if arm.compares and not arm.role and arm.metrics["em"]]
-    if not able:
-        return ("No agent played well enough to be compared.",)
-    return (_best(able, comparison), *_cheapest(able), *_gained(able, comparison))
+    """Who is best, who is cheapest, what memory gained; references and those that failed stand aside.
+
+    Nothing is compared across sets of questions: each has sentences of its own, with the names of its runs.
+    """
+    sets = comparison.by_questions
+    told: list[str] = []
+    for runs, arms in sets.items():
+        able = [arm for arm in arms if arm.compares and not arm.role and arm.metrics["em"]]
+        if able:
+            of = f"{runs}: " if len(sets) > 1 else ""
+            said = (_best(able, comparison), *_cheapest(able, comparison), *_gained(arms, comparison))
+            told += [f"{of}{sentence}" for sentence in said]
+    return tuple(told) or ("No agent played well enough to be compared.",)
 
 
 def _best(able: Sequence[ArmSummary], comparison: Comparison) -> str:
-    """The best EM, and those whose paired difference to it has 0 in its interval."""
+    """The best EM, and those that are not worse beyond chance."""
     best = max(able, key=_em)
     if _em(best) <= 0:
         return "No agent answered anything rightly."
-    alike, apart = [], []
-    for arm in able:
-        pair = comparison.difference(best.label, arm.label)
-        if pair is not None and not _sure(pair.metrics["em"]):
-            alike.append(arm.label)
-        elif pair is None and arm is not best:
-            apart.append(arm.label)
     told = f"Best EM: {best.label}, {_em(best):.3f}{_range(best.metrics['em'])}"
-    told += f"; not told apart from it: {', '.join(alike)}" if alike else ""
-    return told + (f"; of other questions: {', '.join(apart)}" if apart else "") + "."
+    return f"{told}{_beside(best, able, comparison, lambda pair: pair.p['em'])}."
 
 
-def _cheapest(able: Sequence[ArmSummary]) -> list[str]:
+def _cheapest(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
     """The fewest tokens for a right answer, among those that count in one unit."""
     told = []
     for unit in dict.fromkeys(arm.unit for arm in able):
-        paid = {arm.label: cost for arm in able if arm.unit == unit and (cost := _tokens(arm)) is not None}
+        paid = [(arm, arm.for_an_answer) for arm in able if arm.unit == unit and arm.for_an_answer]
         if paid:
-            label = min(paid, key=lambda label: paid[label])
-            told.append(f"Fewest tokens for a right answer: {label}, {paid[label]:,.0f} ({unit}).")
+            least, cost = min(paid, key=lambda one: one[1].value)
+            text = f"{least.label}, {cost.value:,.0f}{_range(cost, digits=',.0f')}, in {unit}"
+            others = _beside(least, [arm for arm, _ in paid], comparison, lambda pair: pair.p_cost)
+            told.append(f"Fewest tokens for a right answer: {text}{others}.")
     return told
 
 
-def _gained(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
+def _beside(
+    first: ArmSummary, arms: Sequence[ArmSummary], comparison: Comparison, p: Callable[[Pair], float | None]
+) -> str:
+    """Those that chance may have put behind the first, and those of which nobody knows."""
+    alike, unknown = [], []
+    for arm in arms:
+        pair = comparison.difference(first.label, arm.label)
+        if pair is not None and not _sure(p(pair)):
+            alike.append(arm.label)
+        elif pair is None and arm is not first:
+            unknown.append(arm.label)
+    told = f"; not told apart from it: {', '.join(alike)}" if alike else ""
+    return told + (f"; no pair of episodes left to compare: {', '.join(unknown)}" if unknown else "")
+
+
+def _gained(arms: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
     """The greatest memory-isolated gain, and how many agents gained or lost."""
-    gains = {pair.a: pair.metrics["em"] for pair in comparison.gains}
+    labels = {arm.label for arm in arms}
+    gains = {pair.a: (pair.metrics["em"], pair.p["em"]) for pair in comparison.gains if pair.a in labels}
     if not gains:
-        asking = any(arm.model and arm.agent != WITHOUT for arm in able)
+        asking = any(arm.model and arm.agent != WITHOUT and arm.compares for arm in arms)
         return [f"What memory gained is not known: add {WITHOUT} to see it."] if asking else []
-    most = max(gains, key=lambda label: gains[label].value)
-    sure = [gain.value > 0 for gain in gains.values() if _sure(gain)]
+    most = max(gains, key=lambda label: gains[label][0].value)
+    sure = [gain.value > 0 for gain, p in gains.values() if _sure(p)]
     of = f"of {len(gains)} agent{'s' * (len(gains) != 1)}"
     beyond = f"{of} {sum(sure)} gained and {len(sure) - sum(sure)} lost beyond chance."
-    if gains[most].value <= 0:
-        return [f"Memory gained nothing over {WITHOUT}: {beyond}"]
-    gain = f"{gains[most].value:+z.3f} EM over {WITHOUT}{_range(gains[most], '+')}"
-    return [f"Most gained by memory: {most}, {gain}; {beyond}"]
+    gain, p = gains[most]
+    value = f"{gain.value:+z.3f} EM{_range(gain, '+')}, p {p_told(p)}"
+    if gain.value <= 0:
+        return [f"No gain by memory seen over {WITHOUT}: at most {value}; {beyond}"]
+    return [f"Most gained by memory over {WITHOUT}: {most}, {value}; {beyond}"]
 
 
 def _em(arm: ArmSummary) -> float:
@@ -66,21 +87,13 @@ def _em(arm: ArmSummary) -> float:
     return -1.0 if em is None else em.value
 
 
-def _tokens(arm: ArmSummary) -> float | None:
-    """Prompt and output tokens of all episodes for each right answer; None if none was right."""
-    parts = [arm.spent[key].right for key in ("prompt", "output") if key in arm.spent]
-    known = [part.value for part in parts if part is not None]
-    return sum(known) if known else None
+def _sure(p: float | None) -> bool:
+    """Whether a difference is beyond chance."""
+    return p is not None and p < BEYOND
 
 
-def _sure(difference: Interval) -> bool:
-    """Whether the interval leaves 0 out."""
-    low, high = difference.low, difference.high
-    return low is not None and high is not None and (low > 0 or high < 0)
-
-
-def _range(interval: Interval | None, sign: str = "") -> str:
+def _range(interval: Interval | None, sign: str = "", digits: str = ".2f") -> str:
     if interval is None or interval.low is None or interval.high is None:
         return ""
     between = " to " if sign else "–"
-    return f" ({interval.low:{sign}z.2f}{between}{interval.high:{sign}z.2f})"
+    return f" ({interval.low:{sign}z{digits}}{between}{interval.high:{sign}z{digits}})"

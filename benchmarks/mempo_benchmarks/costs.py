@@ -103,11 +103,22 @@ def spending(rows: Sequence[Row], price: Price | None) -> dict[str, Spent]:
     if not known:
         return {}
     values_NM = np.array([[value or 0.0 for value in values] for values in known.values()]).T
-    right_N = np.array([sum(reason is None for reason in row.failure) for row in rows])
+    right_N = np.array([answered(row) for row in rows])
 
     each = mean_intervals(values_NM)
     right = ratio_intervals(values_NM, right_N) if right_N.any() else [None] * len(known)
     return {key: Spent(mean, ratio) for key, mean, ratio in zip(known, each, right, strict=True)}
+
+
+def tokens_for_an_answer(rows: Sequence[Row]) -> Interval | None:
+    """The tokens of all episodes, prompt and output, for each right answer; None if none is right."""
+    right_N = np.array([answered(row) for row in rows])
+    return ratio_intervals([[row.total] for row in rows], right_N)[0] if right_N.any() else None
+
+
+def answered(row: Row) -> int:
+    """The questions of an episode that were answered rightly."""
+    return sum(reason is None for reason in row.failure)
 
 
 def read_prices(path: Path) -> dict[str, Price]:

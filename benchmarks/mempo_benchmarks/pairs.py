@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from mempo_benchmarks.chance import sign_flips
+from mempo_benchmarks.costs import answered
 from mempo_benchmarks.metrics import METRICS, units
 from mempo_benchmarks.results import WITHOUT, Plan, Row, differences
-from mempo_benchmarks.stats import Interval, bounded, minus, paired_differences
+from mempo_benchmarks.stats import Interval, bounded, mean_intervals, minus
 
 if TYPE_CHECKING:
     from mempo_benchmarks.summary import ArmSummary
@@ -23,6 +27,8 @@ class Pair(Struct, frozen=True):
         a: Label of an arm.
         b: Label of another.
         metrics: By key; those that are defined for all pairs, and of tokens only where both have one unit.
+        p: By key, of the same: how likely chance alone had made as great a difference (`sign_flips`).
+        p_cost: Likewise, of the tokens for a right answer; None where units differ or nobody is right.
         episodes: Pairs of episodes.
         left_out: Further ones, of which one failed by no fault of its agent: it tells nothing of the agent.
     """
@@ -30,6 +36,8 @@ class Pair(Struct, frozen=True):
     a: str
     b: str
     metrics: dict[str, Interval]
+    p: dict[str, float]
+    p_cost: float | None
     episodes: int
     left_out: int
 
@@ -49,16 +57,29 @@ def paired(rows: Mapping[str, Sequence[Row]]) -> list[Pair]:
             one_unit = len(units(row for both in kept for row in both)) <= 1
             alike = [metric for metric in METRICS if one_unit or not metric.tokens]
             defined = [m for m in alike if all(m.of(row) is not None for both in kept for row in both)]
-            of_a, of_b = (
-                {both[i].question_id: [m.of(both[i]) or 0.0 for m in defined] for both in kept}
-                for i in (0, 1)
-            )
+            of_a, of_b = (np.array([[m.of(both[i]) for m in defined] for both in kept]) for i in (0, 1))
             found = {
                 metric.key: bounded(interval, len(kept), -1, 1) if metric.share else interval
-                for metric, interval in zip(defined, paired_differences(of_a, of_b), strict=True)
+                for metric, interval in zip(defined, mean_intervals(of_a - of_b), strict=True)
             }
-            pairs.append(Pair(a, b, found, len(kept), len(rows[a]) - len(kept)))
+            p = dict(zip(found, sign_flips(of_a - of_b), strict=True))
+            p_cost = _cost(kept) if one_unit else None
+            pairs.append(Pair(a, b, found, p, p_cost, len(kept), len(rows[a]) - len(kept)))
     return pairs
+
+
+def _cost(kept: Sequence[tuple[Row, Row]]) -> float | None:
+    """The p-value of a difference in tokens for each right answer; None if no answer is right.
+
+    A side's tokens less what all answers of both cost on average for as many right ones: it costs more than
+    that where their sum is above 0. To exchange a pair turns the sign of its difference, not the average.
+    """
+    tokens_N2 = np.array([[row.total for row in both] for both in kept], dtype=np.float64)
+    right_N2 = np.array([[answered(row) for row in both] for both in kept])
+    if not right_N2.any():
+        return None
+    excess_N2 = tokens_N2 - tokens_N2.sum() / right_N2.sum() * right_N2
+    return sign_flips(excess_N2[:, :1] - excess_N2[:, 1:])[0]
 
 
 def _asked(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -73,7 +94,7 @@ def between(pairs: Iterable[Pair], a: str, b: str) -> Pair | None:
             return pair
         if (pair.a, pair.b) == (b, a):
             turned = {key: minus(interval) for key, interval in pair.metrics.items()}
-            return Pair(a, b, turned, pair.episodes, pair.left_out)
+            return replace(pair, a=a, b=b, metrics=turned)
     return None
 
 

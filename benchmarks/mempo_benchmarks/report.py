@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
+from mempo_benchmarks.chance import BEYOND, p_told
 from mempo_benchmarks.conclusion import conclusions
 from mempo_benchmarks.costs import COSTS, Cost, Spent
 from mempo_benchmarks.journal import told
@@ -27,13 +28,13 @@ from mempo_env.viewer import FAILURES, document, resource
 if TYPE_CHECKING:
     from rich.table import Table
 
-REPORT = "report.html"
-EPISODES = "episodes.html"
+REPORT, EPISODES = "report.html", "episodes.html"
 """Default names of the two pages in the folder of a run."""
 
 METHOD = (
     "Shares of yes and no have Wilson's interval, other means the BCa bootstrap interval over episodes "
-    f"({RESAMPLES:,} resamples); differences are paired by question, and not corrected for their number. "
+    f"({RESAMPLES:,} resamples). Differences are paired by question: beyond chance where p of the exact "
+    f"sign-flip test (McNemar's for yes and no) is below {BEYOND}, not corrected for their number. "
     "A failed episode counts as wrong; if that was no fault of the agent it has no part in differences. "
     "Tokens are the model's own where its calls tell of them, else those of the tokenizer below."
 )
@@ -44,6 +45,7 @@ _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
 _COST = ("rounds", "invalid_rounds", "peak", "total", "dependency")
 _SHOWN = ("differing", "notes", "arms", "pairs", "gains", "front", "baseline")
 _DIFFERENCES = ("em", "f1", "peak", "total")
+_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 # --- Words -------------------------------------------------------------------------------------------------
@@ -112,15 +114,12 @@ def tables(comparison: Comparison, whole: bool = True) -> list[Table]:
     arms, baseline = comparison.arms, comparison.baseline
 
     def paired(title: str, named: Callable[[Pair], str], pairs: Sequence[Pair | None]) -> list[Table]:
-        rows = [
-            [named(pair) + _left_out(pair), *(_cell(m, pair.metrics.get(m.key), "+") for m in different)]
-            for pair in pairs
-            if pair is not None
-        ]
-        return [table(title, ["agent", *(metric.label for metric in different)], rows)] if rows else []
-
-    def to_its_own(pair: Pair) -> str:
-        return pair.a if pair.b == WITHOUT else f"{pair.a}\nto {pair.b}"
+        em, *others = (metric.label for metric in different)
+        rows = []
+        for pair in filter(None, pairs):
+            first, *rest = (_difference(m, pair.metrics.get(m.key)) for m in different)
+            rows.append([named(pair) + _left_out(pair), first, p_told(pair.p["em"]), *rest])
+        return [table(title, ["agent", em, "its p", *others], rows)] if rows else []
 
     first = [
         table(
@@ -134,7 +133,7 @@ def tables(comparison: Comparison, whole: bool = True) -> list[Table]:
             ["agent", *(metric.label for metric in cost)],
             [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
-        *paired(GAIN, to_its_own, comparison.gains),
+        *paired(GAIN, lambda p: p.a if p.b == WITHOUT else f"{p.a}\nto {p.b}", comparison.gains),
     ]
     if not whole:
         return first
@@ -190,7 +189,7 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> Table:
-    """A table for the terminal: the first column on the left, numbers on the right; a note below it."""
+    """A table for the terminal: numbers on the right, whole; on the left names, folded; a note below it."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -206,7 +205,8 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], note:
         caption_justify="left",
     )
     for i, head in enumerate(heads):
-        made.add_column(head.replace(" ", "\n"), justify="right" if i else "left", no_wrap=True)
+        name = head.replace(" ", "\n")
+        made.add_column(name, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made
@@ -300,8 +300,8 @@ def _bound(metric: Metric | Cost, value: float, sign: str = "") -> str:
         return f"{value:{sign}z.2f}"
     if abs(value) < 1e4:
         return _number(metric, value, sign)
-    unit, name = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
-    return f"{float(f'{value / unit:.3g}'):{sign}g}{name}"
+    size, unit = next(one for one in _UNITS if abs(value) >= one[0])
+    return f"{float(f'{value / size:.3g}'):{sign}g}{unit}"
 
 
 def _money(value: float, digits: int) -> str:
@@ -311,15 +311,24 @@ def _money(value: float, digits: int) -> str:
     return f"${np.format_float_positional(value, digits, fractional=False, trim='-')}"
 
 
-def _cell(metric: Metric | Cost, interval: Interval | None, sign: str = "") -> str:
+def _cell(metric: Metric | Cost, interval: Interval | None) -> str:
     """The value, and its bounds in the line below."""
     if interval is None:
         return "–"
-    value = _number(metric, interval.value, sign)
+    value = _number(metric, interval.value)
     if interval.low is None or interval.high is None:
         return value
-    between = " to " if sign else "–"
-    return f"{value}\n{_bound(metric, interval.low, sign)}{between}{_bound(metric, interval.high, sign)}"
+    return f"{value}\n{_bound(metric, interval.low)}–{_bound(metric, interval.high)}"
+
+
+def _difference(metric: Metric, interval: Interval | None) -> str:
+    """The value with its sign, and its bounds below each other: several beside each other stay narrow."""
+    if interval is None:
+        return "–"
+    value = (_number if abs(interval.value) < 1e6 else _bound)(metric, interval.value, "+")
+    if interval.low is None or interval.high is None:
+        return value
+    return f"{value}\n{_bound(metric, interval.low, '+')} to\n{_bound(metric, interval.high, '+')}"
 
 
 # --- The page ----------------------------------------------------------------------------------------------

@@ -157,6 +157,66 @@ def ratio_intervals(
     ]
 
 
+def runs_intervals(values_NM: ArrayLike, least: float = -math.inf, most: float = math.inf) -> list[Interval]:
+    """The mean of each column over N runs (or streams) with Student's interval, clipped to [least, most].
+
+        mean -+ t s / sqrt(N),  s^2 = sum (x - mean)^2 / (N - 1),  t the 0.975 quantile with N - 1 degrees
+
+    A bootstrap of few runs is too narrow: they show it too little of the spread.
+
+    Source: Student (1908), Biometrika 6(1), 1-25.
+
+    Args:
+        values_NM: N runs (at least 1) of M quantities, finite.
+        least: What no mean can be below.
+        most: What none can be above.
+
+    Returns:
+        One interval a column; without bounds if N is 1 or all are equal, which tells nothing of the spread.
+    """
+    x_NM = np.asarray(values_NM, dtype=np.float64)
+    if x_NM.ndim != 2 or len(x_NM) == 0 or not np.isfinite(x_NM).all():
+        raise ValueError(f"wanted finite values of shape (N, M) with N of at least 1, got {x_NM.shape}")
+    n, mean_M = len(x_NM), x_NM.mean(axis=0)
+    spread_M = np.ptp(x_NM, axis=0) > 1e-12 * np.abs(x_NM).max(axis=0)
+    half_M = _student(n - 1) * x_NM.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else mean_M
+    return [
+        Interval(float(mean), max(float(mean - half), least), min(float(mean + half), most))
+        if n > 1 and spread
+        else Interval(float(mean), None, None)
+        for mean, half, spread in zip(mean_M, half_M, spread_M, strict=True)
+    ]
+
+
+def runs_interval(values_N: ArrayLike, least: float = -math.inf, most: float = math.inf) -> Interval:
+    """The mean of one quantity over runs with Student's interval; see `runs_intervals`."""
+    return runs_intervals(np.asarray(values_N, dtype=np.float64)[:, None], least, most)[0]
+
+
+@lru_cache
+def _student(degrees: int) -> float:
+    """The 0.975 quantile of Student's distribution with a whole number of degrees, at least 1.
+
+    With t = sqrt(degrees) tan(angle), P(|T| < t) is a finite sum that grows with the angle (Abramowitz and
+    Stegun 1964, 26.7.3 and 26.7.4); the angle is found by halving.
+    """
+
+    def within(angle: float) -> float:
+        cos, odd = math.cos(angle), degrees % 2
+        term, total = (cos if odd else 1.0), 0.0
+        for k in range(2 + odd, degrees + 1, 2):
+            total += term
+            term *= cos * cos * (k - 1) / k
+        total *= math.sin(angle)
+        return 2 / math.pi * (angle + total) if odd else total
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle) < LEVEL else (low, middle)
+    return math.sqrt(degrees) * math.tan(low)
+
+
 def paired_differences(
     a: Mapping[str, Sequence[float]],
     b: Mapping[str, Sequence[float]],

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mempo_benchmarks.costs import Price, Spent, check_prices, spending
+from mempo_benchmarks.costs import Price, Spent, check_prices, spending, tokens_for_an_answer
 from mempo_benchmarks.metrics import METRICS, Metric, units
 from mempo_benchmarks.pairs import Pair, between, memory_gains, paired
 from mempo_benchmarks.results import (
@@ -65,6 +65,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
         prompts: Prompt tokens by round.
         unit: What its tokens are; "" if it has none.
         spent: What it cost, by key of `COSTS`; those that are known.
+        for_an_answer: Tokens of all episodes for each right answer; None if none was.
         several: By question, where all episodes have the same number, above 1; None without results, too.
     """
 
@@ -84,6 +85,7 @@ class ArmSummary(Struct, frozen=True, kw_only=True):
     prompts: tuple[Point, ...]
     unit: str
     spent: dict[str, Spent]
+    for_an_answer: Interval | None
     several: Several | None
 
     @property
@@ -148,6 +150,17 @@ class Comparison(Struct, frozen=True, kw_only=True):
     def units(self) -> tuple[str, ...]:
         """What tokens are, for any arm."""
         return tuple(dict.fromkeys(arm.unit for arm in self.arms if arm.unit))
+
+    @property
+    def by_questions(self) -> dict[str, list[ArmSummary]]:
+        """The arms that were asked the same questions, by the names of their runs; one entry if all were."""
+        sets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for run, plan in self.runs:
+            sets.setdefault((plan.data, plan.questions), []).append(run)
+        return {
+            ", ".join(Path(run).name for run in runs): [arm for arm in self.arms if arm.run in runs]
+            for runs in sets.values()
+        }
 
     def difference(self, a: str, b: str) -> Pair | None:
         """Of arm a to arm b; None where they can't be paired."""
@@ -265,6 +278,7 @@ def _summary(
         prompts=tuple(_prompts(telling)),
         unit=" and ".join(units(rows)),
         spent=spending(telling, price),
+        for_an_answer=tokens_for_an_answer(telling),
         several=_several(telling),
     )
 

@@ -105,7 +105,9 @@ def _ranks(stage: Stage) -> list[str]:
         if names
     ]
     texts[0] += ". " + (
-        _first(". ".join(_first(t) for t in told)) if told else f"None differs from {REFERENCE}"
+        _first(". ".join(_first(t) for t in told))
+        if told
+        else f"No interval of a difference to {REFERENCE} leaves 0 out"
     )
     texts[0] += "."
     return [*texts, _control(stage)]

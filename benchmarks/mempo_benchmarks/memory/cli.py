@@ -128,7 +128,7 @@ def _show(cells: Sequence[Any], out: Path) -> None:
     from rich.console import Console
 
     from mempo_benchmarks.memory.plot import plot
-    from mempo_benchmarks.memory.sweep import ENOUGH, PLOT, TABLE, swept, telling, warning, write_table
+    from mempo_benchmarks.memory.sweep import PLOT, TABLE, swept, telling, warning, write_table
     from mempo_benchmarks.report import table
 
     axes, measures = swept(cells), telling(cells)
@@ -142,9 +142,10 @@ def _show(cells: Sequence[Any], out: Path) -> None:
     heads = [*(name.replace("_", " ") for name in axes), *measures.values()]
     sizes = sorted({len(cell.replays) for cell in cells})
     each = " to ".join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
-    few = f"; no intervals of fewer than {ENOUGH}" if sizes[0] < ENOUGH else ""
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    console.print(table(f"Memory banks, streams each: {each}{few}", heads, rows))
+    console.print(
+        table(f"Memory banks, streams each: {each}; intervals over streams that differ", heads, rows)
+    )
     if text := warning(cells):
         console.print(f"warning: {text}")
     write_table(cells, out / TABLE)

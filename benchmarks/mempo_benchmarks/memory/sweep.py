@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 
 from mempo_benchmarks.results import differences
-from mempo_benchmarks.stats import Interval, mean_interval
+from mempo_benchmarks.stats import Interval, runs_interval
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.memory.bank import BankConfig
@@ -45,10 +45,6 @@ MEASURES: dict[str, str] = {
 
 IN_TOKENS = ("reading", "tokens")
 
-ENOUGH = 5
-"""Streams from which an interval is told: the bootstrap's, meant to hold the mean in 95 % of the cases, does
-so in 85 % with 5 draws of a normal distribution, and in 52 % with 2."""
-
 
 class Cell(Struct, frozen=True):
     """One bank on the same streams: settings by axis, and what came of each stream."""
@@ -57,16 +53,13 @@ class Cell(Struct, frozen=True):
     replays: tuple[Replayed, ...]
 
     def interval(self, measure: str) -> Interval | None:
-        """Mean of a measure over the streams with its 95 % interval (BCa); None where no stream has it.
+        """Mean of a measure over the streams with Student's 95 % interval; None where no stream has it.
 
-        Of fewer than `ENOUGH` streams it has no bounds.
+        Of one stream, or streams that are all equal, it has no bounds.
         """
         values = [value for each in self.replays if (value := getattr(each, measure)) is not None]
-        if not values:
-            return None
-        if len(values) < ENOUGH:
-            return Interval(float(np.mean(values)), None, None)
-        return mean_interval(np.array(values, np.float64))
+        most = math.inf if measure in IN_TOKENS else 1.0
+        return runs_interval(values, 0.0, most) if values else None
 
     @property
     def too_many_merges(self) -> bool:

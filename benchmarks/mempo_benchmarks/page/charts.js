@@ -32,23 +32,26 @@ const rowLabels = (texts, width) => {
   return [left, (text, i) => svg("text", { x: 0, y: i * ROW + ROW / 2 + 4, class: "name" }, svg("title", {}, text), cut(text, most))];
 };
 
+const chance = (p) => (p < 0.001 ? "<0.001" : p < 0.1 ? String(Number(p.toPrecision(2))) : p.toFixed(2));
+
 const about = (interval, show) =>
   interval.low === null ? show(interval.value) : `${show(interval.value)}, 95 % interval ${show(interval.low)} to ${show(interval.high)}`;
 
-/** Means with their intervals, a row each. `rows` = [{label, style, interval}]; `show` and `tick` format numbers. */
+/** Means with their intervals, a row each. `rows` = [{label, style, interval, p}], p only of differences; `show` and `tick` format numbers. */
 const intervals = (rows, width, show, { bounds = null, tick = exact, label }) => {
   const known = rows.filter((row) => row.interval);
   const values = known.flatMap(({ interval: { value, low, high } }) => [value, low ?? value, high ?? value]);
   const domain = bounds ?? extent(values), marks = ticks(domain, width < 420 ? 3 : 5);
   const [left, name] = rowLabels(rows.map((row) => row.label), width);
-  const x = scale(domain, left + 8, width - 24), bottom = rows.length * ROW + 4;
+  const x = scale(domain, left + 8, width - (known.some(({ p }) => p !== undefined) ? 72 : 24)), bottom = rows.length * ROW + 4;
   const one = (row, i) => {
     const y = i * ROW + ROW / 2;
     if (!row.interval) return svg("text", { x: left + 8, y: y + 4 }, "–");
     const { value, low, high } = row.interval;
     return svg("g", { class: row.style },
-      svg("title", {}, `${row.label}: ${about(row.interval, show)}`),
+      svg("title", {}, `${row.label}: ${about(row.interval, show)}${row.p === undefined ? "" : `, p ${chance(row.p)}`}`),
       svg("rect", { class: "hover", x: 0, y: i * ROW, width, height: ROW }),
+      row.p !== undefined && svg("text", { class: row.p < 0.05 ? "name" : null, x: width, y: y + 4, "text-anchor": "end" }, `p ${chance(row.p)}`),
       low !== null && svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y, y2: y }),
       svg("circle", { class: "mean", cx: x(value), cy: y, r: 4.5 }));
   };

@@ -115,7 +115,7 @@ const tradeoff = (view) => byUnit(view, (arms, unit) => {
 const gains = ({ arms, gains, metrics }) =>
   h("div", { class: "grid" }, ["em", "f1"].map((key) => {
     const metric = metrics.find((one) => one.key === key), style = Object.fromEntries(arms.map((arm) => [arm.label, arm.style]));
-    const rows = gains.map(({ a, metrics }) => ({ label: a, style: style[a], interval: metrics[key] })).filter((row) => row.interval);
+    const rows = gains.map(({ a, metrics, p }) => ({ label: a, style: style[a], interval: metrics[key], p: p[key] })).filter((row) => row.interval);
     return h("div", {}, h("h3", { title: metric.about }, metric.label),
       plot((width) => intervals(rows, width, signed(share), { tick: signed(exact), label: `Gain in ${metric.label} over no_memory` })));
   }));
@@ -151,13 +151,14 @@ const paired = ({ arms, metrics, pairs, baseline }) => {
   const figure = select("figure", metrics.map(({ key, label }) => [key, label]), "em");
   const difference = (label) => {
     const pair = pairs.find(({ a, b }) => (a === label && b === against.value) || (b === label && a === against.value));
-    const found = pair?.metrics[figure.value];
-    if (!found || pair.a === label) return found ?? null;
-    return { value: -found.value, low: found.high === null ? null : -found.high, high: found.low === null ? null : -found.low };
+    const interval = pair?.metrics[figure.value], minus = (bound) => (bound === null ? null : -bound);
+    if (!interval) return {};
+    const { value, low, high } = interval, p = pair.p[figure.value];
+    return { p, interval: pair.a === label ? interval : { value: -value, low: minus(high), high: minus(low) } };
   };
   const draw = () => {
     const metric = metrics.find(({ key }) => key === figure.value), show = signed(metric.share ? share : tokens);
-    const rows = arms.map(({ label, style }) => ({ label, style, interval: difference(label) })).filter((row) => row.interval);
+    const rows = arms.map(({ label, style }) => ({ label, style, ...difference(label) })).filter((row) => row.interval);
     const left = pairs.filter(({ a, b, left_out }) => left_out > 0 && (a === against.value || b === against.value))
       .map(({ a, b, episodes, left_out }) => `${a === against.value ? b : a}: ${whole(left_out)} of ${whole(episodes + left_out)}`);
     const words = left.length > 0 && h("p", { class: "lead" }, `Left out, as an episode failed by no fault of the agent: ${left.join("; ")}.`);
@@ -190,14 +191,14 @@ const show = (data) => {
     section("In short", "Floors and ceiling stand aside.", h("ul", { class: "short" }, data.conclusions.map((line) => h("li", {}, line)))),
     section("Results", `Means over all episodes, failed ones included, with 95 % intervals.${data.units.length === 1 ? ` Tokens are ${data.units[0]}.` : ""} Click a heading to sort.`, results(view), h("p", { class: "lead" }, `${data.kept}.`)),
     section("At a glance", "Means and 95 % intervals.", panels(view)),
-    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory. Episodes that failed by no fault of the agent are left out.", gains(view)),
+    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory. Beyond chance where p, of the exact sign-flip test, is below 0.05. Episodes that failed by no fault of the agent are left out.", gains(view)),
     view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, with its interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
     view.costs.length > 0 && section("What it cost", "Means over all episodes, and sums over all episodes for each question that was answered rightly.", costs(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
     h("div", { class: "pair" },
       section("Prompt tokens by round", "All calls of a round together: the mean over the episodes that came to it, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
       section("Accuracy against peak tokens", "Dotted: the front of agents that no other beats in both. The ceiling knows the gold and stands aside.", tradeoff(view))),
-    view.pairs.length > 0 && section("Paired differences", "Of the same questions, with 95 % intervals: an interval that leaves 0 out is a difference.", paired(view)),
+    view.pairs.length > 0 && section("Paired differences", "Of the same questions, with 95 % intervals. A difference is beyond chance where p, of the exact sign-flip test, is below 0.05.", paired(view)),
     episodes(view),
     h("section", { class: "box" }, h("h2", {}, "Reproduce"), h("p", {}, data.method), facts(view))));
 };

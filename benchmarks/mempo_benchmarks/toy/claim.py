@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from mempo_benchmarks.stats import Interval, mean_interval
-from mempo_benchmarks.toy.sweep import Arm, Learned, by_group, learned, run_all, table, told
+from mempo_benchmarks.toy.sweep import OVER_RUNS, Arm, Learned, by_group, learned, run_all, table, told
 from mempo_env.files import atomic_file
 from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Rollouts
@@ -103,7 +103,7 @@ def claim(out: Path, jobs: int, episodes: int = 20_000) -> str:
         file.write(msgspec.json.format(msgspec.json.encode(results)))
     panels = {_title(name): {r.arm.name: r for r in group} for name, group in by_group(results).items()}
     curves(panels, out / "claim.png")
-    text = f"{_table(results)}\n\n{_told_chances(chances)}\n"
+    text = f"{_table(results)}\n\n{OVER_RUNS}\n\n{_told_chances(chances)}\n"
     with atomic_file(out / "claim.md") as file:
         file.write(text.encode())
     return text

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 from msgspec import UNSET, Struct
 
-from mempo_benchmarks.stats import Interval, mean_interval
+from mempo_benchmarks.stats import Interval, runs_interval
 from mempo_benchmarks.toy.sweep import (
+    OVER_RUNS,
     SUCCESS,
     WINDOW,
     Course,
@@ -55,7 +56,8 @@ class Group(Struct, frozen=True):
         names: The folders of the runs.
         runs: How many.
         success: At the end, with its interval over seeds: on new episodes where all are `finished`, else the
-            mean of the last `WINDOW` steps.
+            mean of the last `WINDOW` steps; of the runs of which it is known, None if it is of none.
+        known: Of how many.
         finished: Whether all were evaluated.
         pending: How many may still learn: not finished, and not at `SUCCESS` yet.
         degenerate: Share of the groups whose outcomes are all equal; None where nobody counts them.
@@ -65,7 +67,8 @@ class Group(Struct, frozen=True):
     settings: dict[str, Any]
     names: tuple[str, ...]
     runs: int
-    success: Interval
+    success: Interval | None
+    known: int
     finished: bool
     pending: int
     degenerate: float | None
@@ -90,6 +93,8 @@ def compare(
     for run in _runs(runs):
         if not begun(run):
             console.print(f"left out: {run}: no step was done", soft_wrap=True)
+    if any(group.success is not None and group.success.low is None for group in groups.values()):
+        console.print(OVER_RUNS, soft_wrap=True)
     if not all(group.finished for group in groups.values()):
         console.print(
             f"* not finished: success is the mean of the last {WINDOW} steps of training, not of new "
@@ -175,14 +180,16 @@ def _group(runs: Mapping[Path, Sequence[Step]], settings: dict[str, Any], width:
     went = course(steps, width)
     finished = [(run / RESULT).is_file() for run in runs]
     if all(finished):
-        ends = [read_result(run, Result).success for run in runs]
+        ends: list[float | None] = [read_result(run, Result).success for run in runs]
     else:
         ends = [_mean([step.success for step in run[-WINDOW:]]) for run in steps]
+    known = [end for end in ends if end is not None]
     return Group(
         settings=settings,
         names=tuple(run.name for run in runs),
         runs=len(runs),
-        success=mean_interval(ends),
+        success=runs_interval(known, 0, 1) if known else None,
+        known=len(known),
         finished=all(finished),
         pending=sum(not end and n is None for end, n in zip(finished, went.rollouts, strict=True)),
         degenerate=_degenerate([step for run in steps for step in run]),
@@ -198,9 +205,9 @@ def _degenerate(steps: Sequence[Step]) -> float | None:
     return dead / groups if groups else None
 
 
-def _mean(success: Sequence[float | None]) -> float:
+def _mean(success: Sequence[float | None]) -> float | None:
     known = [value for value in success if value is not None]
-    return sum(known) / max(len(known), 1)
+    return sum(known) / len(known) if known else None
 
 
 def _names(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -248,12 +255,20 @@ def _row(name: str, group: Group) -> tuple[str, ...]:
     return (
         "\n".join([*name.split(", "), _named(group.names)]),
         str(group.runs),
-        told(group.success) + mark,
+        _succeeded(group) + mark,
         _reached(group),
         "" if group.degenerate is None else f"{group.degenerate:.0%}",
         f"{went.seconds:,.0f}{mark}",
-        bars if group.finished else f"{bars} to step {went.steps:,}",
+        bars if group.finished else f"{bars} to step {went.steps:,}".lstrip(),
     )
+
+
+def _succeeded(group: Group) -> str:
+    """Success with its interval, and of how many runs it is known where it is not of all."""
+    if group.success is None:
+        return "unknown"
+    of = f" ({group.known} of {group.runs} known)" if group.known < group.runs else ""
+    return told(group.success) + of
 
 
 def _named(runs: Sequence[str]) -> str:

@@ -10,7 +10,16 @@ from pathlib import Path
 import msgspec
 import torch
 
-from mempo_benchmarks.toy.sweep import Arm, Learned, area_difference, by_group, learned, run_all, told
+from mempo_benchmarks.toy.sweep import (
+    OVER_RUNS,
+    Arm,
+    Learned,
+    area_difference,
+    by_group,
+    learned,
+    run_all,
+    told,
+)
 from mempo_env.files import atomic_file
 from mempo_trainers.config import Config, Option
 from mempo_trainers.toy import Toy
@@ -81,4 +90,4 @@ def _table(groups: dict[str, list[Learned]], out: Path) -> str:
         cells = [f"{told(credit[c].success)}" for c in CREDITS]
         difference = told(area_difference(credit["mempo"].arm, credit["spread"].arm, out))
         lines.append(f"| {name} | {' | '.join(cells)} | {difference} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", OVER_RUNS, ""])

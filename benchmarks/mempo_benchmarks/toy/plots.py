@@ -42,6 +42,8 @@ def curves(groups: Mapping[str, Mapping[str, Course]], file: Path) -> None:
         axis.set_visible(False)
     for axis, (title, results) in zip(axes, groups.items(), strict=False):
         for name, result in results.items():
+            if not result.curve:
+                continue
             low, high = zip(*map(_bounds, result.curve), strict=True)
             middle = [point.value for point in result.curve]
             (line,) = axis.plot(result.at, middle, color=COLOURS.get(name), label=name, lw=1.8)

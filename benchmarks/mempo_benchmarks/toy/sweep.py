@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from mempo_benchmarks.stats import Interval, mean_interval, mean_intervals
+from mempo_benchmarks.stats import Interval, runs_interval, runs_intervals
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON
 from mempo_env.progress import progress
@@ -30,6 +30,9 @@ WINDOW = 10
 """Steps over which that share is taken while it learns."""
 BINS = 24
 """Points of the longest curve."""
+OVER_RUNS = (
+    "Intervals are Student's over runs, 95 %; of one run, or runs that came to the same, there is none."
+)
 
 
 S = TypeVar("S", bound=Struct)
@@ -92,7 +95,8 @@ class Course(Struct, frozen=True, kw_only=True):
             reached it.
         steps: How far all of them are, where the curve ends.
         at: Rollouts at the points of the curve.
-        curve: Success while training, mean over the rollouts up to each point from the one before.
+        curve: Success while training, mean over the rollouts up to each point from the one before; of the
+            runs of which it is known, empty if it is of none.
         seconds: Mean duration of the training steps that a run has done.
     """
 
@@ -177,7 +181,7 @@ def learned(arm: Arm, out: Path) -> Learned:
     return Learned(
         **asdict(course([read_steps(folder) for folder in folders])),
         arm=arm,
-        success=mean_interval(final),
+        success=runs_interval(final, 0, 1),
         recall=float(np.mean([result.recall for result in results])),
         em=float(np.mean([result.em for result in results])),
         reached=sum(value >= SUCCESS for value in final),
@@ -220,7 +224,8 @@ def point_width(runs: Sequence[Sequence[Step]]) -> float:
 def course(runs: Sequence[Sequence[Step]], width: float | None = None) -> Course:
     """How runs went, from their steps: their curve as far as all of them are, the rest of each on its own.
 
-    A step of which nobody knows the success (no rollout ended, or all are masked) counts as the one before.
+    A step of which nobody knows the success (no rollout ended, or all are masked) counts as the one before. A
+    run of which it is known in no step has no part in the curve.
 
     Args:
         runs: Their steps.
@@ -231,12 +236,16 @@ def course(runs: Sequence[Sequence[Step]], width: float | None = None) -> Course
     done = [np.cumsum([step.rollouts for step in run]) for run in runs]
     width, end = max(width or point_width(runs), 1), max(min(done_T[-1] for done_T in done), 1)
     edges = np.append(np.arange(0, max(end - width / 2, width / 2), width), end)
-    right = [_right(success_T, done_T, edges) for success_T, done_T in zip(success, done, strict=True)]
+    right = [
+        _right(success_T, done_T, edges)
+        for run, success_T, done_T in zip(runs, success, done, strict=True)
+        if any(step.success is not None for step in run)
+    ]
     return Course(
         rollouts=tuple(map(_reached, success, done)),
         steps=min(map(len, runs)),
         at=tuple(edges[1:].astype(int).tolist()),
-        curve=tuple(mean_intervals(np.diff(right, axis=1) / np.diff(edges))),
+        curve=tuple(runs_intervals(np.diff(right, axis=1) / np.diff(edges), 0, 1) if right else ()),
         seconds=float(np.mean([sum(step.seconds for step in run) for run in runs])),
     )
 
@@ -247,7 +256,7 @@ def area_difference(a: Arm, b: Arm, out: Path) -> Interval:
         [np.mean(_known([step.success for step in read_steps(folder)])) for folder in arm.folders(out)]
         for arm in (a, b)
     ]
-    return mean_interval(np.subtract(means[0], means[1]))
+    return runs_interval(np.subtract(means[0], means[1]), -1, 1)
 
 
 def by_group(results: Sequence[Learned]) -> dict[str, list[Learned]]:
