@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import msgspec
 import torch
@@ -19,10 +19,10 @@ from mempo_env import viewer
 from mempo_env.errors import ResultsError, TrainingError
 from mempo_env.files import BAD_JSON, atomic_file, digest
 from mempo_env.progress import progress
-from mempo_env.types import Split
 from mempo_trainers import board, checkpoint
 from mempo_trainers.interrupt import held
 from mempo_trainers.policies.base import Policy
+from mempo_trainers.run_settings import ENDS, differences, endless, flat
 from mempo_trainers.trackers import check_trackers, tracked
 
 SETTINGS, METRICS, CHECKPOINT = viewer.SETTINGS, "metrics.jsonl", "checkpoint.safetensors"
@@ -49,12 +49,6 @@ TOLD = ("loss", "reward", "em", "kl")
 
 MOST_SKIPPED = 10
 """Steps in a row without an update, for want of a finite loss or gradient, after which a run ends."""
-
-ENDS = ("config.steps", "sft.steps")
-"""The setting that says where a run ends."""
-
-PLACES = frozenset({"sampler.url", "sampler.wait"})
-"""Settings that say where a server is: a run goes on with another one, but not without."""
 
 
 class Run:
@@ -391,36 +385,3 @@ def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
     (folder / RESULT).unlink(missing_ok=True)  # of the other end
     with atomic_file(folder / SETTINGS) as out:
         out.write(now)
-
-
-def endless(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their whole names, but for the step at which the run ends, and where its server is."""
-    free = {*ENDS, *PLACES}
-    return {name: value for name, value in flat(settings).items() if name not in free or value == ""}
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The settings in which two runs differ, "name: one / other"; empty if there are none.
-
-    Where these say the same, what they name may have changed: "the set of questions has changed".
-    """
-    there, here = flat(one), flat(other)
-    differ = sorted(name for name in there | here if there.get(name) != here.get(name))
-    held = {
-        "data.examples": here.get("examples") or "what the expert wrote",
-        "data.questions": "the set of questions",
-        "model": f"model: {here.get('policy.model')}",
-        **{f"data.{split}": f"the choice of questions of {split!r}" for split in get_args(Split)},
-    }  # as digests
-    told = [f"{name}: {there.get(name)!r} / {here.get(name)!r}" for name in differ if name not in held]
-    if not set(differ) - {*held, *ENDS, *PLACES}:
-        told += [f"{held[name]} has changed" for name in differ if name in held]
-    return "; ".join(told)
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by their whole names, as in "config.credit_options.pool"."""
-    named: dict[str, Any] = {}
-    for name, value in settings.items():
-        named |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return named

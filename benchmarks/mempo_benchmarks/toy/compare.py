@@ -26,7 +26,8 @@ from mempo_benchmarks.toy.sweep import (
     told,
 )
 from mempo_env.errors import ResultsError
-from mempo_trainers.run import RESULT, SETTINGS, begun, flat, read_settings
+from mempo_trainers.run import RESULT, SETTINGS, begun, read_settings
+from mempo_trainers.run_settings import flat
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
