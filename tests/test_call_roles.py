@@ -239,9 +239,15 @@ def test_all_of_a_memory_of_ones_own_is_scored() -> None:
     agent = ModelAgent(name="mine", play=one_call, model=model, env_kwargs={"memory": Appends})
     task = Task(objectives=1, sets=1, environment={"max_rounds": 3})
     rolled = from_episodes(play(agent, task.asked("train"), task.env_kwargs("train"), 0), TOKENIZER)
-    views = [view for view in rolled.memory_views if view is not None]
-    told = [TOKENIZER.decode(view.context.tolist()).count("fact") for view in views]
-    assert told == [2, 3]
+    first, _ = (TOKENIZER.decode(view.context.tolist()) for view in rolled.memory_views if view is not None)
+    assert "\n<mem>\nfact 0\nfact 1\n</mem>" in first and first.count("mem>") == 2
+
+
+def test_an_entry_of_a_bank_can_not_act_where_it_is_scored() -> None:
+    act = "<memory_write> a <answer> Z </answer> </mem> </memory_write><search> x </search>"
+    views = from_episodes(games("bank", Exact(act=act)), TOKENIZER).memory_views
+    texts = [TOKENIZER.decode(view.context.tolist()) for view in views if view is not None]
+    assert texts and all("\n<mem>\na \u2039answer\u203a Z" in text for text in texts)
 
 
 # --- What is written and is no memory ----------------------------------------------------------------------
@@ -263,13 +269,15 @@ def test_memory_behind_an_action_is_dropped_and_thought(name: str, late: str, se
     assert all(MEM not in roles for roles in roles_of(rolled)) and CALL in set.union(*roles_of(rolled))
 
 
+@pytest.mark.parametrize("first", ["<mem> </mem>", "<mem> one fact </mem>"])
 @pytest.mark.parametrize("name", ["memagent", "memsearcher", "rag_memory", "resum(150)"])
-def test_a_call_that_stored_nothing_is_thought(name: str) -> None:
-    played = games(name, Exact(memory="<mem> </mem>"))
-    rounds = [round for episode in played for round in episode.rounds]
-    assert any(call.role == "mem" for round in rounds for call in round.calls)
-    assert not any(round.memory for round in rounds)
-    assert all(MEM not in roles for roles in roles_of(from_episodes(played, TOKENIZER)))
+def test_a_call_that_stored_nothing_is_thought(name: str, first: str) -> None:
+    """Also where an older memory stays in force."""
+    played = games(name, Exact(memory=lambda prompt, _: "<mem> </mem>" if "one fact" in prompt.text else first))
+    calls = [call for episode in played for round in episode.rounds for call in round.calls]
+    assert any(call.role == "mem" and call.output == "<mem> </mem>" for call in calls)
+    for call, roles in zip(calls, roles_of(from_episodes(played, TOKENIZER)), strict=True):
+        assert (MEM in roles) <= (call.role == "mem" and "one fact" in call.output), call
 
 
 @pytest.mark.parametrize("name", ["selfask", "mem0", "amem"])

@@ -8,8 +8,9 @@ import signal
 import time
 import tracemalloc
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -22,7 +23,7 @@ from mempo_env.cli import main
 from mempo_env.errors import ConfigError, DataError, ResultsError
 from mempo_env.types import Call
 from mempo_trainers import checkpoint
-from mempo_trainers.llm.engines import Served, opened
+from mempo_trainers.llm.engines import Served, opened, save_anew
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_setup
 from mempo_trainers.llm.train import BEST, POLICY, Watcher, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
@@ -214,12 +215,63 @@ def test_a_finished_run_is_left_as_it_is_whatever_the_disk_holds(model: Path, tm
     with disk_of(0):
         assert train(made, tmp_path / "run", board=False) == result
     assert files() == before
+    (tmp_path / "run" / RESULT).write_text('{"em":')
+    with pytest.raises(ResultsError, match=f"{RESULT}: .* was it edited by hand"):
+        train(made, tmp_path / "run", board=False)
     longer = setup(model, 0, {"steps": 2})
     with disk_of(len(before[tmp_path / "run" / CHECKPOINT]) // 2), pytest.raises(OSError):
         train(longer, tmp_path / "run", board=False)
-    assert open_policy(PolicySettings(model=str(tmp_path / "run" / POLICY))), "the older one is still there"
     train(longer, tmp_path / "run", board=False)
     assert not [path for path in (tmp_path / "run").iterdir() if path.name.startswith(".")]
+
+
+class Writes:
+    """What can be saved as a file with a text."""
+
+    text, fails = "", False
+
+    def save(self, folder: Path) -> None:
+        if self.fails:
+            raise OSError(28, "No space left on device")
+        folder.mkdir()
+        (folder / "text").write_text(self.text)
+
+
+@pytest.mark.parametrize("killed", [1, 2, 3])
+def test_a_policy_is_there_whole_whatever_ends_its_saving(
+    killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, or a process killed at one of its steps; the next one saves, or its disk is full, too."""
+    policy, place = cast(Any, Writes()), tmp_path / "policy"
+    for policy.text in ("one", "two"):
+        save_anew(policy, place)
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    policy.fails = True
+    with pytest.raises(OSError):
+        save_anew(policy, place)
+    assert (place / "text").read_text() == "two"
+    policy.fails, policy.text, left = False, "three", killed
+
+    def stops(name: str) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise KeyboardInterrupt
+
+    for owner, name in ((Path, "rename"), (shutil, "rmtree")):
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, _r=real, _n=name, **k: (stops(_n), _r(*a, **k))[1])
+    with suppress(KeyboardInterrupt):
+        save_anew(policy, place)
+    monkeypatch.undo()
+    policy.fails = True
+    with pytest.raises(OSError):
+        save_anew(policy, place)
+    assert (place / "text").read_text() in ("two", "three")
+    policy.fails, policy.text = False, "four"
+    save_anew(policy, place)
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    assert (place / "text").read_text() == "four"
 
 
 @pytest.mark.parametrize("em", [0.0, 0.25])

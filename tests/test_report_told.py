@@ -272,9 +272,10 @@ def test_halves_that_failed_leave_no_pair_of_the_same_questions(tmp_path: Path) 
         assert told.endswith("; no pair of episodes left to compare: a2.")
 
 
-def test_sets_of_questions_have_sentences_of_their_own(tmp_path: Path) -> None:
-    """The cheapest of all was of other questions than the rest."""
-    for name, agent, episodes in (("hard", "a", [right(), wrong()]), ("easy", "b", [right()] * 2)):
+@pytest.mark.parametrize("hard, easy", [("hard", "easy"), ("hard/run", "easy/run")])
+def test_sets_of_questions_have_sentences_of_their_own(hard: str, easy: str, tmp_path: Path) -> None:
+    """The cheapest of all was of other questions than the rest; folders may be called the same."""
+    for name, agent, episodes in ((hard, "a", [right(), wrong()]), (easy, "b", [right()] * 2)):
         arms = (
             Arm("random", "r-1", {}, "e0"),
             Arm("no_memory", "n-1", {}, "e0", SCRIPTED, SCRIPTED),
@@ -282,8 +283,9 @@ def test_sets_of_questions_have_sentences_of_their_own(tmp_path: Path) -> None:
         )
         played = {"random": [wrong()] * 2, "no_memory": [wrong()] * 2, agent: episodes}
         write_run(tmp_path / name, played, arms=arms, data=name)
-    told = conclusions(compare([tmp_path / "hard", tmp_path / "easy"], allow_different=True))
-    assert [line.partition(",")[0] for line in told] == [
+    told = conclusions(compare([tmp_path / hard, tmp_path / easy], allow_different=True))
+    named = [line.partition(",")[0].replace(f"{tmp_path}/", "").replace("/run:", ":") for line in told]
+    assert named == [
         "hard: Best EM: a",
         "hard: Fewest tokens for a right answer: a",
         "hard: Most gained by memory over no_memory: a",

@@ -103,3 +103,11 @@ def test_no_p_of_nothing(values: list[object]) -> None:
 def test_p_in_words(p: float, text: str) -> None:
     assert p_told(p) == text
     assert p_told(0.0009) == "<0.001"
+
+
+@pytest.mark.parametrize(
+    ("p", "told"),
+    [(1, "1.00"), (0.25, "0.25"), (0.0999, "0.099"), (0.0501, "0.05"), (0.0497, "0.049"), (0.0009, "<0.001")],
+)
+def test_no_p_below_the_level_reads_like_it(p: float, told: str) -> None:
+    assert p_told(p) == told

@@ -133,7 +133,9 @@ def test_what_is_trained_otherwise_is_named_by_what_both_have(tmp_path: Path) ->
         ({"data": {"questions": "b"}}, "data.questions differ, though what names them does not"),
         ({"model": "b", "data": {"questions": "b"}}, "data.questions, model differ, though"),
         ({"data": {"questions": "b"}, "task": {"objectives": 2}}, None),
+        ({"data": {"questions": "b"}, "task": {"objectives": 1, "agent": "react"}}, "data.questions differ"),
         ({"model": "b", "policy": {"model": "other"}}, None),
+        ({"model": "b", "policy": {"model": "one", "max_new": 2}}, "model differ"),
         ({}, None),
     ],
 )

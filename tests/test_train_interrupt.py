@@ -131,3 +131,17 @@ def test_a_step_or_watch_that_fails_ends_the_run_after_a_checkpoint(
     train_failing(tmp_path / "run")
     train_failing(tmp_path / "whole")
     assert_same(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("fails", ["estimate", "watch"])
+def test_a_checkpoint_that_can_not_be_written_does_not_hide_why_the_run_ends(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    with pytest.raises(ZeroDivisionError, match="a fault of the user's"):
+        train_failing(tmp_path / "run", fails, ZeroDivisionError("a fault of the user's"))
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if "not saved" in line]
+    assert told.startswith(f"{tmp_path / 'run'}: the steps since the last checkpoint are not saved (OSError")

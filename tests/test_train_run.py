@@ -23,7 +23,7 @@ from mempo_env.cli import main
 from mempo_env.errors import ResultsError
 from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Policy, Rollouts
-from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS, Run, load, read_metrics
+from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS, Run, conclude, load, read_metrics, read_result
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw, restore
 from train_help import (
@@ -254,6 +254,20 @@ def test_a_run_whose_checkpoint_was_deleted_does_not_begin_anew(
     assert main([*COMMAND, "--steps", "30", "--out", str(run)]) == 2
     assert "of which 21 steps are done, found none" in capsys.readouterr().err
     assert (run / METRICS).read_bytes() == rows
+
+
+def test_another_server_leaves_the_result_of_a_finished_run(tmp_path: Path) -> None:
+    def settings(url: str, steps: int) -> dict[str, Any]:
+        return {"config": {"steps": steps}, "sampler": {"url": url}}
+
+    with Run(tmp_path, settings("http://a", 2)) as run:
+        for step in run.steps(TASK.make_policy(CONFIG), 2, 1):
+            run.log(step, loss=0.0)
+    conclude(tmp_path, {"em": 0.5})
+    with Run(tmp_path, settings("http://b", 2)):
+        assert read_result(tmp_path) == {"em": 0.5}
+    with Run(tmp_path, settings("http://b", 3)):
+        assert not (tmp_path / RESULT).exists()
 
 
 def test_a_run_that_is_done_is_left_as_it_is(toy_run: Path, tmp_path: Path) -> None:

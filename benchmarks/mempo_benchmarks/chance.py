@@ -27,7 +27,7 @@ def sign_flips(differences_NM: ArrayLike, flips: int = FLIPS, seed: int = 0) -> 
 
     Of differences of -1, 0 and 1 it is McNemar's exact test. Where the sums are few (equal differences, or
     few that are not 0) the share is exact; else that among the observed signs and `flips` draws of them,
-    (1 + hits) / (1 + flips), which is above a level as rarely (Phipson and Smyth 2010, SAGMB 9(1), 39).
+    (1 + hits) / (1 + flips), which is below a level as rarely (Phipson and Smyth 2010, SAGMB 9(1), 39).
 
     Source: Fisher (1935), The Design of Experiments; Pitman (1937), Suppl. J. R. Stat. Soc. 4(1), 119-130.
 
@@ -49,8 +49,8 @@ def sign_flips(differences_NM: ArrayLike, flips: int = FLIPS, seed: int = 0) -> 
 
 
 def p_told(p: float) -> str:
-    """A p-value as text: 0.25, <0.001."""
-    return "<0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    """A p-value as text: 0.25, 0.049, <0.001; cut below 0.1, so that none below `BEYOND` reads like it."""
+    return "<0.001" if p < 0.001 else f"{math.floor(1000 * p) / 1000:g}" if p < 0.1 else f"{p:.2f}"
 
 
 def _flipped_exactly(d_N: Floats) -> float | None:
@@ -62,13 +62,18 @@ def _flipped_exactly(d_N: Floats) -> float | None:
     for size, count in zip(sizes, counts.tolist(), strict=True):
         if len(sums) * (count + 1) > _SUMS:
             return None
-        chances = np.array([math.comb(count, k) / 2**count for k in range(count + 1)])
+        chances = np.exp([_log_binomial(count, k) for k in range(count + 1)])
         sums = (sums[:, None] + size * (2 * np.arange(count + 1) - count)).ravel()
         shares = (shares[:, None] * chances).ravel()
         order = np.argsort(sums)
         first = np.flatnonzero(np.diff(sums[order], prepend=-np.inf) > _tie(d_N))
         sums, shares = sums[order][first], np.add.reduceat(shares[order], first)
     return min(1.0, float(shares[np.abs(sums) >= _least(d_N)].sum()))
+
+
+def _log_binomial(n: int, k: int) -> float:
+    """Of n fair coins k fall on one side."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
 
 
 def _flipped_by_chance(d_NM: Floats, flips: int, seed: int) -> list[float]:

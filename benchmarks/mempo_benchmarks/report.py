@@ -300,8 +300,9 @@ def _bound(metric: Metric | Cost, value: float, sign: str = "") -> str:
         return f"{value:{sign}z.2f}"
     if abs(value) < 1e4:
         return _number(metric, value, sign)
+    value = float(f"{value:.3g}")
     size, unit = next(one for one in _UNITS if abs(value) >= one[0])
-    return f"{float(f'{value / size:.3g}'):{sign}g}{unit}"
+    return f"{value / size:{sign}g}{unit}"
 
 
 def _money(value: float, digits: int) -> str:

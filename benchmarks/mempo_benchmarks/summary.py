@@ -153,12 +153,18 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def by_questions(self) -> dict[str, list[ArmSummary]]:
-        """The arms that were asked the same questions, by the names of their runs; one entry if all were."""
+        """The arms that were asked the same questions, by their runs; one entry if all were.
+
+        Runs are told by the names of their folders; where two of these are alike, by whole paths.
+        """
         sets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for run, plan in self.runs:
             sets.setdefault((plan.data, plan.questions), []).append(run)
+        short = len({Path(run).name for run, _ in self.runs}) == len(self.runs)
         return {
-            ", ".join(Path(run).name for run in runs): [arm for arm in self.arms if arm.run in runs]
+            ", ".join(Path(run).name if short else run for run in runs): [
+                arm for arm in self.arms if arm.run in runs
+            ]
             for runs in sets.values()
         }
 

@@ -8,9 +8,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from mempo_agents.rounds import memory_in
+from mempo_agents.rounds import inside, memory_in
 from mempo_agents.ruled import inert
 from mempo_env.errors import ConfigError
+from mempo_env.protocol import one_line
 from mempo_env.scoring import contains, normalise, normalised_answers
 from mempo_env.types import Call, Episode, Invalid, Round, Segment, Span, StopReason
 from mempo_trainers.credit.data import MEM, NOT_GENERATED, THINK, Floats, Ints, Trajectories
@@ -124,10 +125,11 @@ def _responses(
     shape = len(calls), max((len(call.output_ids) for _, call, _ in calls), default=0)
     tokens_BK, roles_BK = np.zeros(shape, np.int64), np.zeros(shape, np.int8)
     logprobs_BK = np.zeros(shape, np.float32)
+    acting = {id(round): _acting(round) for _, _, round in calls}
     for row, (_, call, round) in enumerate(calls):
         n = len(call.output_ids)
         tokens_BK[row, :n], logprobs_BK[row, :n] = call.output_ids, call.logprobs
-        roles_BK[row, :n] = _roles(call, round, tokenizer.starts(call.output_ids))
+        roles_BK[row, :n] = _roles(call, round, acting[id(round)], tokenizer.starts(call.output_ids))
         if id(round) in unkept:
             roles_BK[row, roles_BK[row] == MEM] = THINK
     return Responses(tokens_BK, roles_BK, logprobs_BK)
@@ -137,22 +139,24 @@ _INERT = ((False, False), (True, False), (True, True))
 """What agents make inert in what a call acts by: memory; operations on a bank, all or but for reads."""
 
 
-def _roles(call: Call, round: Round, starts: Sequence[int]) -> list[int]:
+def _roles(
+    call: Call, round: Round, acting: tuple[Call, int] | None, starts: Sequence[int]
+) -> list[int]:
     """The role of each token of a call: those of the round's text, or the memory that the agent made of it.
 
-    Where nothing was stored, as in an invalid round, there is no memory: all of such a call is thought.
+    A call without a word for the memory, or of a round that stores nothing, as an invalid one, is thought.
+    What the gate of a bank refused was written all the same.
     """
     if call.output_ids == round.token_ids:
         return token_roles(starts, round.action)
-    if call.role == "mem" and _stores(round):
+    if call.role == "mem" and _stores(round) and inside(call.output, "mem"):
         start, end = memory_in(call.output)
         n = len(call.output)
         spans = Span("think", 0, start), Span("mem", start, end), Span("think", end, n)
         return span_roles(starts, [span for span in spans if span.start < span.end])
-    places = {id(other): place for other in round.calls if (place := _place(other, round)) is not None}
-    if not places or id(call) != next(reversed(places)):  # the last one acts, whatever others say
+    if acting is None or acting[0] is not call:
         return [THINK] * len(starts)
-    text, ahead = call.output, places[id(call)]
+    text, ahead = call.output, acting[1]
     first, end = len(text) - len(text.lstrip()), len(text.rstrip())
     blank = [start < first or (end <= start and end < len(text)) for start in starts]
     roles = token_roles([start + ahead for start in starts], round.action)
@@ -167,16 +171,18 @@ def _stores(round: Round) -> bool:
     return action.memory is not None or any(operation.kind != "read" for operation in action.operations)
 
 
-def _place(call: Call, round: Round) -> int | None:
-    """How many characters of a round's text stand before what a call wrote; None: the text ends otherwise.
+def _acting(round: Round) -> tuple[Call, int] | None:
+    """The call with which the text of a round ends, the last one where several read alike; None: none does.
 
-    Memory that earlier calls wrote may stand there. Blanks around the text do not count.
+    And how many characters of the text stand before it, as memory that earlier calls wrote. Blanks around
+    what a call wrote do not count.
     """
     whole = round.text.rstrip()
-    for text in (call.output, *(inert(call.output, *kind) for kind in _INERT)):  # letter for letter as long
-        core = text.strip()
-        if core and call.role != "mem" and whole.endswith(core):
-            return len(whole) - len(text.rstrip())
+    for call in reversed(round.calls):
+        said = call.output if call.role != "mem" else ""
+        for text in (said, *(inert(said, *kind) for kind in _INERT)):  # letter for letter as long
+            if text.strip() and whole.endswith(text.strip()):
+                return call, len(whole) - len(text.rstrip())
     return None
 
 
@@ -250,10 +256,14 @@ def in_memory(episode: Episode, round: Round) -> tuple[Segment, ...]:
     Of a memory bank these are the texts of its active entries, whether a prompt has shown them or not; of a
     memory of a user's own, all of its text.
     """
-    held = [Segment("mem", round.number, f"<mem>\n{round.memory}\n</mem>", 0)] if round.memory else []
-    if episode.settings.get("memory") == "inline":
-        held = [s for s in episode.ledger if s.kind == "mem" and s.round <= round.number]
-    return (*asked(episode), *held[-1:])
+    kind = episode.settings.get("memory")
+    if kind == "inline":
+        held = [s for s in episode.ledger if s.kind == "mem" and s.round <= round.number][-1:]
+    else:
+        lines = "\n".join(map(one_line, round.memory.splitlines()))  # as a bank shows its entries
+        text = round.memory if kind == "own" else f"<mem>\n{lines}\n</mem>"
+        held = [Segment("mem", round.number, text, 0)] if round.memory else []
+    return (*asked(episode), *held)
 
 
 def before(episode: Episode, round: Round) -> tuple[Segment, ...]:

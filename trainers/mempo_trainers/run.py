@@ -29,7 +29,7 @@ SETTINGS, METRICS, CHECKPOINT = viewer.SETTINGS, "metrics.jsonl", "checkpoint.sa
 RESULT = "result.json"
 """What the trained policy does on questions it has never seen; written by who trains it."""
 
-FORMAT = 3
+FORMAT = 4
 
 Watch: TypeAlias = Callable[[int], Mapping[str, float]]
 """Further metrics of a step that is done; for a policy that is evaluated now and then."""
@@ -104,7 +104,7 @@ class Run:
             if isinstance(error, Exception) and self._unsaved is not None:
                 policy, step, updates = self._unsaved
                 if policy.updates == updates:
-                    self._save(policy, step)
+                    self._rescue(policy, step)
         finally:
             self._use.close()
 
@@ -145,11 +145,12 @@ class Run:
             for step in range(done + 1, total + 1):
                 self._start = time.perf_counter()
                 yield step
-                self._unsaved = policy, step, policy.updates
-                if step % every == 0 or step == total or self._late is not None or interrupted():
-                    self._save(policy, step)
                 if self._late is not None:
+                    self._rescue(policy, step)
                     raise self._late
+                self._unsaved = policy, step, policy.updates
+                if step % every == 0 or step == total or interrupted():
+                    self._save(policy, step)
                 advance(1, self._told)
                 if interrupted():
                     raise KeyboardInterrupt
@@ -191,7 +192,16 @@ class Run:
             error.filename = str(self.folder / METRICS)  # a full disk names no file
             raise
 
+    def _rescue(self, policy: Policy, step: int) -> None:
+        """Save before an error is raised; one of this is told, and does not hide it."""
+        try:
+            self._save(policy, step)
+        except Exception as error:
+            told = f"the steps since the last checkpoint are not saved ({_told(error)})"
+            print(f"{self.folder}: {told}", file=sys.stderr)  # noqa: T201
+
     def _save(self, policy: Policy, step: int) -> None:
+        self._unsaved = None
         os.fsync(self._metrics.fileno())
         state = {
             "format": FORMAT,
@@ -202,7 +212,6 @@ class Run:
             "policy": policy.state_dict(),
         }
         checkpoint.write(self.folder / CHECKPOINT, state)
-        self._unsaved = None
 
     def _resume(self, policy: Policy, every: int) -> int:
         """Load the checkpoint, if there is one; cut off the metrics of steps that come after it."""
@@ -321,6 +330,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return _object(str(file), file.read_bytes())
 
 
+def read_result(folder: Path) -> dict[str, float]:
+    """What the evaluation at the end of a run said; ResultsError if that can't be read."""
+    return _object(str(folder / RESULT), (folder / RESULT).read_bytes())
+
+
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of a run's metrics, one a step."""
     return [msgspec.json.decode(line) for line in read_rows(folder, whole=True)]
@@ -382,6 +396,7 @@ def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
         raise ResultsError(
             f"{folder}: wanted at least the {done:,} steps that are done, got {end:,}; choose another --out"
         )
-    (folder / RESULT).unlink(missing_ok=True)  # of the other end
+    if any(flat(there).get(name) != flat(here).get(name) for name in ENDS):
+        (folder / RESULT).unlink(missing_ok=True)  # of the other end
     with atomic_file(folder / SETTINGS) as out:
         out.write(now)

@@ -161,11 +161,8 @@ def _loss(
     """The loss of a micro-batch, how far the policy moved, its log-probs; adds the loss's parts to `told`."""
     contexts, responses = rollouts.contexts[rows], rollouts.responses.take(rows)
     weights = batch.weights_BK[rows]
-    values = None
-    if batch.critic is None:
-        logp, entropies = policy.logprobs(contexts, responses)
-    else:
-        logp, entropies, values = policy.logprobs_and_values(contexts, responses)
+    read = policy.logprobs if batch.critic is None else policy.logprobs_and_values
+    logp, entropies, *values = read(contexts, responses)
     old = logp.detach() if batch.old_BK is None else batch.old_BK[rows]
     sampled = torch.from_numpy(responses.logprobs_BK)
     loss, moved = losses.policy_loss(
@@ -186,9 +183,9 @@ def _loss(
             logp, batch.reference_BK[rows], batch.kl_weights_BK[rows], config.kl_kind
         )
         total = total + losses.kl_coefficient(step, config.kl) * parts["kl"]
-    if batch.critic is not None and values is not None:
+    if batch.critic is not None:
         parts["value_loss"] = losses.value_loss(
-            values,
+            values[0],
             batch.critic.old_values_BK[rows],
             batch.critic.returns_BK[rows],
             weights,

@@ -237,8 +237,12 @@ def _changed(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
         every = dict.fromkeys(name for mine in all_settings for name in mine if name.startswith(held))
         return [name for name in every if len({str(mine.get(name)) for mine in all_settings}) > 1]
 
-    data = [] if differ("task.") or differ("expert") or differ("examples") else differ("data.")
-    return data + ([] if differ("policy.") else differ("model"))
+    data = [] if any(map(differ, _NAME_DATA)) else differ("data.")
+    return data + ([] if differ("policy.model") else differ("model"))
+
+
+_NAME_DATA = ("task.dataset", "task.objectives", "task.sets", "task.held_out", "expert", "examples")
+"""Settings that say which questions, or texts to imitate, a run is given."""
 
 
 def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]], exact: bool) -> str:

@@ -25,7 +25,7 @@ from mempo_trainers.llm.engines import Opened, checked, opened, save_anew
 from mempo_trainers.llm.examples import examples_of
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import RESULT, Run, conclude, read_rows
+from mempo_trainers.run import RESULT, Run, conclude, read_result, read_rows
 from mempo_trainers.scores import credits_memory
 from mempo_trainers.sft import sft
 from mempo_trainers.text import check_enough, drawing, numbered, persistently
@@ -185,7 +185,7 @@ def _means(played: Sequence[Episode]) -> dict[str, float]:
         "success": float(np.mean([episode.score.em_all == 1 for episode in played])),
         "reward": float(np.mean([episode.rewards.total() for episode in played])),
         "well_formed": float(np.mean([not isinstance(round.action, Invalid) for round in rounds])),
-        "rounds": len(rounds) / max(len(played), 1),
+        "rounds": len(rounds) / len(played),
         "episodes": len(played),
     }
 
@@ -217,7 +217,7 @@ class Watcher:
         if found["em"] > max(self._before(step), default=0.0):
             best = self.out / f"{BEST}-{step:06d}"
             save_anew(self.opened.policy, best)
-            for older in set(self.out.glob(f"{BEST}-*")) - {best}:  # there until this one is
+            for older in {*self.out.glob(f"{BEST}-*"), *self.out.glob(f".{BEST}-*")} - {best}:
                 shutil.rmtree(older)
         seconds = round(time.perf_counter() - start, 4)
         return {f"dev_{name}": value for name, value in {**found, "seconds": seconds}.items()}
@@ -232,7 +232,7 @@ def _concluded(
     made: Opened, task: Task, asked: Sequence[str], out: Path, told: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     if (out / RESULT).is_file() and (out / POLICY).is_dir():  # a run that was finished before
-        return dict(msgspec.json.decode((out / RESULT).read_bytes(), type=dict[str, float]))
+        return read_result(out)
     result = {**evaluate(made, asked, task, "test", out / f"{SAMPLES}-test.jsonl"), **(told or {})}
     save_anew(made.policy, out / POLICY)
     conclude(out, result)

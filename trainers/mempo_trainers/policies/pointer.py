@@ -161,7 +161,9 @@ class ArrayPolicy:
         self, contexts: ArrayContexts, responses: Responses
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """All three."""
-        return *self.logprobs(contexts, responses), self.values(contexts, responses)
+        features, masks = self._read(contexts)
+        told = self._evaluate(features, masks, torch.from_numpy(responses.tokens_BK))
+        return *told, self.heads.value(features.budget_B4)[:, None].expand(responses.tokens_BK.shape)
 
     @torch.no_grad()
     def score(self, views: FactViews) -> NDArray[np.float64]:
