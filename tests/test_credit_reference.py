@@ -134,7 +134,8 @@ def test_nothing_of_a_masked_rollout_reaches_any_statistic(
     soiled = make(name, **options)(_planted(data, rng))
     for field in Credit.__struct_fields__:
         here, there = getattr(clean, field), getattr(soiled, field)
-        assert np.isfinite(here).all() and np.array_equal(here, there), field
+        assert np.isfinite(here).all() or field == "unwritten", field  # of no round nobody knows
+        assert np.array_equal(here, there, equal_nan=True), field
 
 
 def test_a_masked_rollout_without_a_reward_leaves_the_whitening_of_the_others_alone() -> None:
