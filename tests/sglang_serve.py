@@ -2,7 +2,9 @@
 
 It answers by a network in its process, one request at a time, and heeds seeds. FAULTS is JSON: `die`
 [kind, update, call] kills the process with SIGKILL in such a call after so many updates, `hang` stops it with
-SIGSTOP; `fail` refuses every so many-th call that generates.
+SIGSTOP; `fail` refuses every so many-th call that generates; `stale` takes no weights any more from such an
+update on; `short` [first, every] leaves a log-prob out of every so many-th score from the first on; `shift`
+is taken from each log-prob of a score.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Stub:
 
     def _update(self, body: dict[str, Any]) -> dict[str, Any]:
         self.since.clear()
-        self.model.update_weights(Path(body["model_path"]))
+        if self.asked["update"] < self.faults.get("stale", 1 << 40):
+            self.model.update_weights(Path(body["model_path"]))
         return {"success": True, "message": ""}
 
     def _generate(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +76,11 @@ class Stub:
         start, ids = body["logprob_start_len"], body["input_ids"]
         first, then = ids[: start + 1], ids[start + 1 :]
         (logprobs,) = self.model.score([(first, then)])
-        told = [[None, first[-1], None], *([p, token, None] for p, token in zip(logprobs, then, strict=True))]
+        shift, (begin, every) = self.faults.get("shift", 0.0), self.faults.get("short", (1 << 40, 1))
+        rest = [[p - shift, token, None] for p, token in zip(logprobs, then, strict=True)]
+        told, late = [[None, first[-1], None], *rest], self.asked["score"] - begin
+        if late >= 0 and late % every == 0:
+            told.pop()
         end = {"finish_reason": {"type": "length"}, "output_token_logprobs": []}
         return {"meta_info": {**end, "input_token_logprobs": told}}
 

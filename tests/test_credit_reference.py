@@ -80,7 +80,7 @@ def test_order_and_padding_change_nothing(name: str, seed: int) -> None:
         numbers = here.read(ours.advantages_BK)
         assert numbers == pytest.approx(there.read(theirs.advantages_BK), rel=1e-5, abs=1e-5)
     for field in ("groups", "degenerate_outcome", "degenerate_memory", "memory_std", "unwritten"):
-        assert getattr(ours, field) == pytest.approx(getattr(theirs, field), abs=1e-9)
+        assert getattr(ours, field) == pytest.approx(getattr(theirs, field), abs=1e-9, nan_ok=True)
 
 
 @pytest.mark.parametrize("name", CREDITS)
@@ -134,7 +134,8 @@ def test_nothing_of_a_masked_rollout_reaches_any_statistic(
     soiled = make(name, **options)(_planted(data, rng))
     for field in Credit.__struct_fields__:
         here, there = getattr(clean, field), getattr(soiled, field)
-        assert np.isfinite(here).all() and np.array_equal(here, there), field
+        assert np.isfinite(here).all() or field == "unwritten", field  # of no round nobody knows
+        assert np.array_equal(here, there, equal_nan=True), field
 
 
 def test_a_masked_rollout_without_a_reward_leaves_the_whitening_of_the_others_alone() -> None:

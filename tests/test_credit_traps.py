@@ -228,6 +228,13 @@ def test_a_round_that_omits_its_memory_does_not_escape_the_pool() -> None:
     assert not both.advantages_BK[2:].any() and both.unwritten == 0.5
 
 
+@pytest.mark.parametrize("name", ["mempo", "placebo"])
+def test_of_no_scored_round_nobody_knows_what_was_written(name: str) -> None:
+    """A share of 0 would say that every round wrote."""
+    credit = make(name)(pack([Rollout(0, 1.0, rounds_unscored(3))]).data)
+    assert np.isnan(credit.unwritten)
+
+
 # --- What tells estimators apart --------------------------------------------------------------------------
 
 

@@ -260,6 +260,71 @@ def test_calls_that_fail_are_counted_played_again_or_masked(
         assert all(row["masked"] == 0 and row["rollouts"] == 4 for row in rows)
 
 
+MEMPO = {"credit": "mempo", "learning_rate": 1e-3}
+
+
+def test_scores_that_fail_are_told_in_each_row_and_the_weights_sent_once_a_step(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(model, short=[3, 4]) as url:
+        train(setup(model, url, steps=2, **MEMPO), tmp_path / "run")
+        counts = asked(url)
+    rows = metrics(tmp_path / "run")
+    assert [0 < row["score_failed"] < 1 and row["score_gap"] < 1e-4 for row in rows] == [True, True]
+    assert counts["update"] == 3
+    told = [line for line in capsys.readouterr().err.splitlines() if "score_failed" in line]
+    assert len(told) == 1 and "wanted log-probabilities of" in told[0]
+
+
+def test_a_step_without_any_score_ends_the_run_after_the_step_before(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    with serving(model) as url:
+        train(setup(model, url, steps=1, **MEMPO), tmp_path / "one")
+        first = asked(url)["score"]
+    with serving(model, short=[first + 1, 1]) as url:
+        assert main(arguments(setup(model, url, steps=3, **MEMPO), tmp_path / "run.toml", out)) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
+    assert len(told) == 1 and "wanted scores of memories, got none" in told[0]
+    assert [row["step"] for row in metrics(out)] == [1]
+    assert checkpoint.read(out / CHECKPOINT)["step"] == 1
+
+
+def test_a_server_with_other_weights_is_found_by_an_evaluation(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last of a run, before which nothing else looks at the weights of the last step."""
+    made = {"scorer": "prefix_tree", "steps": 1, "every": 1, "learning_rate": 1e-2}
+    with serving(model) as url:
+        result = train(setup(model, url, **made), tmp_path / "fine")
+    assert result["sampler_gap"] < 1e-4 and metrics(tmp_path / "fine")[0]["dev_sampler_gap"] < 1e-4
+    assert json.loads((tmp_path / "fine" / RESULT).read_bytes())["sampler_gap"] == result["sampler_gap"]
+    out = tmp_path / "run"
+    with serving(model, stale=2) as url:
+        assert main(arguments(setup(model, url, **{**made, "every": 0}), tmp_path / "run.toml", out)) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
+    wanted = "mempo: log-probs of the server in an evaluation: wanted the trainer's own within 0.05 nats"
+    assert len(told) == 1 and told[0].startswith(wanted)
+    assert checkpoint.read(out / CHECKPOINT)["step"] == 1 and not (out / RESULT).exists()
+
+
+@pytest.mark.parametrize("sampler_gap", [0.05, 1.0])
+def test_a_server_with_other_weights_is_found_by_its_scores(
+    sampler_gap: float, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beyond the limit of the run."""
+    with serving(model, shift=0.3) as url:
+        made = setup(model, url, steps=1, sampler_gap=sampler_gap, **MEMPO)
+        ended = main(arguments(made, tmp_path / "run.toml", tmp_path / "run"))
+    if sampler_gap == 1.0:
+        assert ended == 0
+        assert metrics(tmp_path / "run")[0]["score_gap"] == pytest.approx(0.3, abs=1e-4)
+    else:
+        told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mempo: ")]
+        assert ended == 2 and len(told) == 1 and "log-probs of the server that scores" in told[0]
+
+
 def test_no_server_is_told_before_anything_is_written(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,7 +334,7 @@ def test_no_server_is_told_before_anything_is_written(
     assert main(arguments(setup(model, url, wait=0.5), tmp_path / "run.toml", out)) == 2
     *_, told = capsys.readouterr().err.splitlines()
     assert told.startswith(
-        f"mempo: sampler.url {url}: wanted a healthy SGLang server within 0.5 s, got no answer"
+        f"mempo: sampler.url {url}: wanted a healthy SGLang server within 0.5 s, got no connection"
     )
     assert not out.exists()
 

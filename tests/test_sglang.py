@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from mempo_agents.models.table import make_model
 from mempo_agents.rollout import episodes
 from mempo_env.errors import ConfigError
 from mempo_env.types import Call, Segment, StopReason
-from scripted import Behaviour, hang, ok, raw, serving, status
+from scripted import Asked, Behaviour, drip, hang, ok, raw, serving, status
 from sglang_help import generated, refusing
 from small import QUESTIONS, TitleRetriever
 
@@ -312,16 +313,54 @@ def test_a_template_that_refuses_a_chat_fails_it_alone(folder: Path, tmp_path: P
 
 def test_it_waits_until_the_server_is_healthy(folder: Path) -> None:
     with serving(status(503), status(503), status(200)) as server:
-        wait_until_ready(SGLang(model=str(folder), url=server.url))
-    assert [request.split(b" HTTP")[0] for request in server.requests] == [b"GET /health"] * 3
+        model = SGLang(model=str(folder), url=server.url)
+        assert not wait_until_ready(model)  # at once
+        assert wait_until_ready(model)
+    assert [request.split(b" HTTP")[0] for request in server.requests] == [b"GET /health"] * 4
 
 
-@pytest.mark.parametrize(("behaviour", "told"), [(status(503), "status 503"), (hang, "ReadTimeout")])
-def test_it_does_not_wait_for_ever(folder: Path, behaviour: Behaviour, told: str) -> None:
+STUCK = {
+    "not healthy": (status(503), "status 503"),
+    "no answer": (hang, "no answer"),
+    "a head without an end": (drip(b"HTTP/1.1 200 OK\r\nX: "), "no answer"),
+    "closed at once": (lambda asked: False, "connection closed before the answer was whole"),
+}
+
+
+@pytest.mark.parametrize("how", STUCK)
+def test_it_waits_no_longer_than_it_says(how: str, folder: Path) -> None:
+    """Whatever a connection may take, and however much a server sends."""
+    behaviour, told = STUCK[how]
     with serving(behaviour) as server:
-        model = SGLang(model=str(folder), url=server.url, connect=0.2)
-        with pytest.raises(ModelTimeout, match=rf"healthy SGLang server within 0.6 s, got .*{told}"):
-            wait_until_ready(model, 0.6)
+        model, errors = SGLang(model=str(folder), url=server.url, connect=3_600.0), list[BaseException]()
+
+        def wait() -> None:
+            try:
+                wait_until_ready(model, 0.6)
+            except ModelTimeout as error:
+                errors.append(error)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(60)
+        assert not waiting.is_alive()
+    assert f"wanted a healthy SGLang server within 0.6 s, got {told}" in str(errors[0])
+
+
+def test_an_answer_that_takes_longer_than_a_connection_may_counts(folder: Path) -> None:
+    def slow(asked: Asked) -> bool:
+        asked.stopped.wait(1.0)
+        return status(200)(asked)
+
+    with serving(slow) as server:
+        assert wait_until_ready(SGLang(model=str(folder), url=server.url, connect=0.3, read=0.3), 20.0)
+    assert len(server.requests) == 1
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(folder: Path) -> None:
+    with serving(hang, status(200)) as server:
+        wait_until_ready(SGLang(model=str(folder), url=server.url, concurrency=1), 4.0)
+    assert len(server.requests) == 2
 
 
 def test_a_body_that_is_no_gzip_makes_no_server_unhealthy(folder: Path) -> None:
@@ -333,7 +372,7 @@ def test_a_body_that_is_no_gzip_makes_no_server_unhealthy(folder: Path) -> None:
 def test_where_nothing_listens_it_says_so(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(ModelTimeout, match="ConnectError"):
+    with pytest.raises(ModelTimeout, match="got no connection: nothing listens there"):
         wait_until_ready(SGLang(model=str(folder), url=f"http://127.0.0.1:{port}"), 0.1)
 
 

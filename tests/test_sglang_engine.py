@@ -19,7 +19,7 @@ from mempo_agents.models.huggingface import open_huggingface
 from mempo_agents.models.sglang import SGLang, open_sglang
 from mempo_env.errors import ConfigError
 from mempo_env.types import Call
-from scripted import Asked, Behaviour, hang, ok, raw, serving, status
+from scripted import Asked, Behaviour, drip, hang, ok, raw, serving, status
 from sglang_help import generated, refusing
 
 
@@ -244,8 +244,9 @@ def test_weights_of_another_network_do_not_reach_the_server(
 # --- Servers that hang -------------------------------------------------------------------------------------
 
 
-def test_calls_to_a_server_that_is_not_well_end(folder: Path, saved: Path) -> None:
-    with serving(hang) as server:
+@pytest.mark.parametrize("stuck", [hang, drip(b"HTTP/1.1 200 OK\r\nX: ")])
+def test_calls_to_a_server_that_is_not_well_end(stuck: Behaviour, folder: Path, saved: Path) -> None:
+    with serving(stuck) as server:
         model = opened(folder, server, read=20.0, total=20.0, patience=0.2, concurrency=2)
         answers = [*model.generate([prompt("one")] * 5), *model.score([((1,), (2,))] * 5)]
         with pytest.raises(ModelError, match=UNWELL):
@@ -297,6 +298,41 @@ def test_a_lost_answer_of_a_server_that_is_well_ends_nothing(folder: Path) -> No
         model = opened(folder, server, read=60.0, total=60.0, patience=3.0)
         (answer,) = model.generate([prompt("one")])
     assert isinstance(answer, Call), answer
+
+
+def test_a_server_may_take_its_time_to_say_that_it_is_well(folder: Path) -> None:
+    """All the time that there is, for each question."""
+    said: list[bool] = []
+
+    def slow(asked: Asked) -> bool:
+        if not asked.body:
+            asked.stopped.wait(1.4)
+            return status(200)(asked) and not said.append(True)
+        while len(said) < 3:
+            if asked.stopped.wait(0.01):
+                return False
+        return ok(generated("<search> x </search>"))(asked)
+
+    with serving(slow) as server:
+        (answer,) = opened(folder, server, read=60.0, total=60.0, patience=3.0).generate([prompt("one")])
+    assert isinstance(answer, Call), answer
+
+
+def test_a_server_that_answers_calls_is_alive_whatever_it_says_else(folder: Path) -> None:
+    """And not any more when it has stopped answering them."""
+    answers = iter([0.7] * 4)
+
+    def busy(asked: Asked) -> bool:
+        if not asked.body or (time := next(answers, None)) is None:
+            return hang(asked)
+        asked.stopped.wait(time)
+        return ok(generated("<search> x </search>"))(asked)
+
+    with serving(busy) as server:
+        model = opened(folder, server, read=60.0, total=60.0, patience=2.0, concurrency=1)
+        *answered, last = model.generate([prompt("one")] * 5)
+    assert [type(answer) for answer in answered] == [Call] * 4
+    assert isinstance(last, ModelError) and "it has not said for 2 s that it is well" in str(last)
 
 
 # --- A real server -----------------------------------------------------------------------------------------

@@ -23,7 +23,17 @@ from mempo_env.cli import main
 from mempo_env.errors import ResultsError
 from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Policy, Rollouts
-from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS, Run, conclude, load, read_metrics, read_result
+from mempo_trainers.run import (
+    CHECKPOINT,
+    METRICS,
+    RESULT,
+    SETTINGS,
+    Run,
+    conclude,
+    load,
+    read_metrics,
+    read_result,
+)
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw, restore
 from train_help import (

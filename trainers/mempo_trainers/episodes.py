@@ -139,9 +139,7 @@ _INERT = ((False, False), (True, False), (True, True))
 """What agents make inert in what a call acts by: memory; operations on a bank, all or but for reads."""
 
 
-def _roles(
-    call: Call, round: Round, acting: tuple[Call, int] | None, starts: Sequence[int]
-) -> list[int]:
+def _roles(call: Call, round: Round, acting: tuple[Call, int] | None, starts: Sequence[int]) -> list[int]:
     """The role of each token of a call: those of the round's text, or the memory that the agent made of it.
 
     A call without a word for the memory, or of a round that stores nothing, as an invalid one, is thought.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache, lru_cache
 from html import escape
 from ipaddress import ip_address
@@ -88,15 +88,25 @@ class Server(Settings, frozen=True, kw_only=True):
 
 
 class _Batch(Struct, Generic[T]):
-    """Calls that are asked together; `down` is what turned out to be wrong for all of them."""
+    """Calls that are asked together; `down` is what turned out to be wrong for all of them.
+
+    They end at the deadline of `calls`, which each sign of life moves on by `patience` seconds.
+    """
 
     server: Server
     client: httpx.AsyncClient
     url: str
     key: str
     read: Callable[[bytes], T]
+    patience: float
+    calls: anyio.CancelScope
     answered: bool = False
     down: Fault | None = None
+
+    def alive(self, pause: float = 0.0) -> None:
+        """It is; nobody asks again for so many seconds."""
+        until = anyio.current_time() + pause + self.patience
+        self.calls.deadline = max(self.calls.deadline, until)
 
 
 def ask(
@@ -116,8 +126,8 @@ def ask(
         path: Below its address, "/completions".
         bodies: JSON, one a call.
         read: From the body of an answer of status 200 to what is wanted; raises a Fault.
-        patience: Seconds after which all calls end if the server has not said that it is well, which it is
-            asked all the time; None: it is not asked.
+        patience: Seconds after which all calls end if none was answered meanwhile, nor has the server said
+            that it is well, which it is asked all the time; None: it is not asked.
         busy: Whether it may say that it is not well, as long as it says something: it loads weights.
     """
     if not bodies:
@@ -142,33 +152,69 @@ async def _ask(
             answer = await _call(batch, bodies[i])
             found[i] = answer
 
-    async with _client(server) as client:
-        batch = _Batch(server, client, server.url.rstrip("/") + path, key, read)
-        async with anyio.create_task_group() as watching:
+    async with _client(server) as client, anyio.create_task_group() as watching:
+        with anyio.CancelScope() as calls:
+            url, last = server.url.rstrip("/") + path, math.inf if patience is None else patience
+            batch = _Batch(server, client, url, key, read, last, calls)
+            if patience is not None:
+                calls.deadline = anyio.current_time() + patience
+                watching.start_soon(_watch, batch, ALIVE if busy else HEALTH)
             async with anyio.create_task_group() as group:
-                if patience is not None:
-                    watching.start_soon(_watch, batch, patience, busy, group.cancel_scope)
                 for i in range(len(bodies)):
                     group.start_soon(call, i)
-            watching.cancel_scope.cancel()
-    ended = batch.down or Fault("calls that ended before their answers")
+        watching.cancel_scope.cancel()
+    ended = batch.down or Fault(f"it has not said for {last:g} s that it is well")
     return [found[i] if i in found else _error(server, ended, 1) for i in range(len(bodies))]
 
 
-async def _watch(batch: _Batch[T], patience: float, busy: bool, calls: anyio.CancelScope) -> None:
-    """End all calls once the server has not said for so many seconds that it is well."""
-    place, heard = batch.server.url.rstrip("/") + (ALIVE if busy else HEALTH), anyio.current_time()
-    async with _client(batch.server) as client:  # whose connections no call takes
-        while (left := heard + patience - anyio.current_time()) > 0:
-            patient = min(left, max(1.0, patience / 4))  # one answer may get lost
-            with anyio.move_on_after(patient), suppress(httpx.HTTPError):
-                async with client.stream("GET", place) as answer:
-                    if busy or answer.status_code == 200:
-                        heard = anyio.current_time()
-            await anyio.sleep(min(1.0, patience / 4))
-    told = f"it has not said for {patience:g} s that it is well"
-    batch.down = Fault(told, for_all=True)
-    calls.cancel()
+async def _watch(batch: _Batch[T], path: str) -> None:
+    """Ask a server all the time whether it is well."""
+    pause = min(1.0, batch.patience / 4)
+    while True:
+        if "" in await _heard(batch.server, path, batch.patience):
+            batch.alive(pause)
+        await anyio.sleep(pause)
+
+
+def heard(server: Server, seconds: float) -> list[str]:
+    """What a server says, in so many seconds, when it is asked whether it is well, until it is: "", the last.
+
+    It takes no longer, whatever the server does, but for looking up the host's name.
+    """
+    with start_blocking_portal() as portal:
+        return portal.call(_heard, server, HEALTH, seconds)
+
+
+async def _heard(server: Server, path: str, seconds: float) -> list[str]:
+    """The same of any path.
+
+    Each question stands for all the time that is left. A next one comes after it where the answer is not that
+    all is well, and beside it where none has come for a quarter of the time: it may be lost.
+    """
+    place, said = server.url.rstrip("/") + path, list[str]()
+    timeout = httpx.Timeout(None, connect=server.connect)
+
+    async def question(answered: anyio.Event) -> None:
+        try:
+            async with client.stream("GET", place, timeout=timeout) as answer:
+                well = path == ALIVE or answer.status_code == 200
+                told = "" if well else f"status {answer.status_code}"
+        except httpx.HTTPError as error:
+            told = str(_fault(error))
+        said.append(told)
+        answered.set()
+        if not told:
+            questions.cancel_scope.cancel()
+
+    with anyio.move_on_after(seconds):
+        async with _client(server) as client, anyio.create_task_group() as questions:
+            while True:
+                answered = anyio.Event()
+                questions.start_soon(question, answered)
+                with anyio.move_on_after(seconds / 4):
+                    await answered.wait()
+                await anyio.sleep(min(0.5, seconds / 4))
+    return said
 
 
 async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
@@ -181,6 +227,7 @@ async def _call(batch: _Batch[T], body: bytes) -> T | ModelError:
             with anyio.fail_after(until - anyio.current_time()):
                 answer = await _try(batch, body)
             batch.answered = True
+            batch.alive()
             return answer
         except TimeoutError:
             fault = Fault("no answer in time", ModelTimeout)
@@ -266,7 +313,7 @@ def _error(server: Server, fault: Fault, number: int) -> ModelError:
 
 
 def _client(server: Server) -> httpx.AsyncClient:
-    """A client with a connection for each call."""
+    """A client with a connection for each request."""
     key = _key(server.key_env)
     try:
         return httpx.AsyncClient(
@@ -276,7 +323,6 @@ def _client(server: Server) -> httpx.AsyncClient:
                 **({"Authorization": f"Bearer {key}"} if key else {}),
             },
             limits=httpx.Limits(
-                max_connections=server.concurrency,
                 max_keepalive_connections=0,  # what a server sends too much is no answer to another prompt
             ),
             timeout=httpx.Timeout(server.read, connect=server.connect, pool=None),

@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import httpx
 import msgspec
 from msgspec import Meta, Struct
 
@@ -23,7 +22,7 @@ from mempo_agents.models.base import (
     seed_of,
 )
 from mempo_agents.models.chat import decode, encode, load_tokenizer, short_name, tokenizer_digest
-from mempo_agents.models.server import HEALTH, Seconds, Server, ask, local
+from mempo_agents.models.server import Seconds, Server, ask, heard
 from mempo_agents.models.weights import check_same, sampled, shapes
 from mempo_env.errors import ConfigError
 from mempo_env.files import digest, file_digest
@@ -42,8 +41,8 @@ class SGLang(Server, frozen=True, kw_only=True):
     Attributes:
         model: The name or folder of the model that is served, for its tokenizer and chat template.
         sampling: How it samples.
-        patience: Seconds after which calls end if the server has not said meanwhile that it is healthy (while
-            it takes weights: if it has said nothing at all); None: nobody looks, and each has its `total`.
+        patience: Seconds after which calls end if none was answered meanwhile, nor has the server said that
+            it is healthy (while it takes weights: anything at all); None: nobody looks, each has its `total`.
     """
 
     model: str
@@ -163,25 +162,21 @@ def open_sglang(name: str, **settings: Any) -> SGLang:
     return SGLang(model=model, url=url, **settings)
 
 
-def wait_until_ready(server: SGLang, seconds: float = 300.0) -> None:
-    """Wait until a server that is starting says that it is healthy.
+def wait_until_ready(server: SGLang, seconds: float = 300.0) -> bool:
+    """Wait until a server that is starting says that it is healthy, so many seconds at most.
+
+    Returns:
+        Whether it said so when it was first asked; else it may be another one than before.
 
     Raises:
-        ModelTimeout: if it does not within so many seconds.
+        ModelTimeout: if it did not.
     """
-    place = server.url.rstrip("/") + HEALTH
-    until, told = time.monotonic() + seconds, "nothing listens there"
-    while time.monotonic() < until:
-        try:
-            with httpx.stream("GET", place, timeout=server.connect, trust_env=not local(place)) as answer:
-                if answer.status_code == 200:
-                    return
-                told = f"status {answer.status_code}"
-        except httpx.HTTPError as error:
-            told = f"no answer ({type(error).__name__})"
-        time.sleep(min(0.5, max(until - time.monotonic(), 0.0)))
+    said = heard(server, seconds)
+    if "" in said:
+        return len(said) == 1
     raise ModelTimeout(
-        f"wanted a healthy SGLang server within {seconds:g} s, got {told}: read the server's own log"
+        f"wanted a healthy SGLang server within {seconds:g} s, got {said[-1] if said else 'no answer'}: read "
+        "the server's own log"
     )
 
 

@@ -228,7 +228,7 @@ def spread(
 
 def _credit(trajectories: Trajectories, term: Memory, memory_R: Floats) -> Credit:
     found = term.outcome
-    unwritten_R = term.pooled_R & ~writes(trajectories)
+    unwritten_R = ~writes(trajectories)[term.pooled_R]
     return Credit(
         advantages_BK=paint(
             trajectories, found.advantage_N[trajectories.rollout_B], memory_R[trajectories.round_B]
@@ -239,7 +239,7 @@ def _credit(trajectories: Trajectories, term: Memory, memory_R: Floats) -> Credi
         degenerate_memory=term.degenerate,
         memory_std=term.std,
         memory_correlation=term.correlation,
-        unwritten=float(unwritten_R.sum() / max(term.pooled_R.sum(), 1)),
+        unwritten=float(unwritten_R.mean()) if unwritten_R.size else np.nan,
     )
 
 

@@ -28,7 +28,8 @@ class Credit(Struct, frozen=True, kw_only=True, eq=False):
         memory_std: Mean over the pools of the std of memory rewards.
         memory_correlation: Correlation within pools of the two probabilities whose difference is the memory
             reward. The baseline adds variance instead of taking it away where this is low.
-        unwritten: Share of the pooled rounds that wrote no memory, so that no token gets their credit.
+        unwritten: Share of the pooled rounds that wrote no memory, so that no token gets their credit; NaN
+            where no round is in a pool.
     """
 
     advantages_BK: NDArray[np.float32]

@@ -61,7 +61,7 @@ def train(setup: Setup, out: Path, board: bool = True, track: Sequence[str] = ()
     asked = {split: task.asked(split) for split in _SPLITS}
     check_enough(numbered(asked["train"]), config.questions)
     learning = {name: getattr(config, name) for name in ("learning_rate", "max_grad_norm", "seed")}
-    made = opened(setup.policy, setup.sampler, task.agent, out, **learning)
+    made = opened(setup.policy, setup.sampler, task.agent, out, gap=config.sampler_gap, **learning)
     settings = {**msgspec.to_builtins(setup), **_content(task, asked, made)}
     with fitting(made.network), Run(out, settings, board, track=track) as run:
         draw = drawing(
@@ -149,7 +149,8 @@ def evaluate(
 
     `em` and `f1` are of objectives, `success` is all of them right, `well_formed` the share of rounds that
     can be read. `failed` counts, for each question, the episodes that failed by no fault of the policy: they
-    are played again, as in training, and `episodes` tells how many are left.
+    are played again, as in training, and `episodes` tells how many are left. `sampler_gap` tells how far a
+    server's log-probs are from the policy's own.
 
     Args:
         made: Who plays.
@@ -160,6 +161,7 @@ def evaluate(
 
     Raises:
         ModelError: if the server that generates is gone, or every episode failed or had no round.
+        ConfigError: if it does not generate as the policy does.
     """
     player = made.players(np.random.default_rng(0))
     played, failed = persistently(player, question_ids, task.env_kwargs(split), 0, made.spare)
@@ -171,9 +173,10 @@ def evaluate(
         raise ModelError(
             f"wanted episodes of {split!r}, got {len(played)} that all failed or never began, by {told}"
         )
+    compared = made.compared(live)
     with atomic_file(out) as file:
         file.writelines(msgspec.json.encode(episode) + b"\n" for episode in played[:SHOWN])
-    return {**_means(live), "failed": failed / len(played)}
+    return {**_means(live), "failed": failed / len(played), **compared}
 
 
 def _means(played: Sequence[Episode]) -> dict[str, float]:
@@ -209,9 +212,10 @@ class Watcher:
     out: Path
 
     def __call__(self, step: int) -> Mapping[str, float]:
-        """The measures of a step, "dev_em" and so on; none where it is not evaluated."""
+        """The measures of a step: of a server's scores, and "dev_em" and so on where it is evaluated."""
+        scored = self.opened.scored()
         if not self.every or step % self.every:
-            return {}
+            return scored
         start, samples = time.perf_counter(), self.out / f"{SAMPLES}-{step:06d}.jsonl"
         found = evaluate(self.opened, self.asked, self.task, "dev", samples)
         if found["em"] > max(self._before(step), default=0.0):
@@ -220,7 +224,7 @@ class Watcher:
             for older in {*self.out.glob(f"{BEST}-*"), *self.out.glob(f".{BEST}-*")} - {best}:
                 shutil.rmtree(older)
         seconds = round(time.perf_counter() - start, 4)
-        return {f"dev_{name}": value for name, value in {**found, "seconds": seconds}.items()}
+        return {**scored, **{f"dev_{name}": value for name, value in {**found, "seconds": seconds}.items()}}
 
     def _before(self, step: int) -> list[float]:
         """What earlier evaluations found."""

@@ -69,8 +69,3 @@ def check_asked(asked: Sequence[Asked], positions: int | None) -> None:
                 f"answer {i}: wanted a context and an answer within the {positions:,} positions of the "
                 f"network, got {length:,} tokens: allow fewer rounds, or use a longer network"
             )
-
-
-def count_failed(logprobs: Sequence[Floats]) -> int:
-    """How many answers could not be scored."""
-    return sum(bool(np.isnan(each).any()) for each in logprobs)

@@ -26,7 +26,7 @@ class Scoring(Protocol):
 class ServerScorer(Struct, frozen=True, eq=False):
     """Asks a model's `score`; a server that keeps what it has read shares beginnings by itself.
 
-    An answer whose call failed is NaN throughout (`count_failed`): it leaves the pool, and the step goes on.
+    An answer whose call failed is NaN throughout: it leaves the pool, and the step goes on.
 
     Attributes:
         model: `SGLang`, or any other with that method.
