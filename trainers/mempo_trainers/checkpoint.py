@@ -55,6 +55,14 @@ def read(file: Path) -> dict[str, Any]:
     return found
 
 
+def finite(state: Any) -> bool:
+    """Whether all tensors of a state are."""
+    if isinstance(state, torch.Tensor):
+        return bool(state.isfinite().all())
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    return all(map(finite, parts))
+
+
 def _packed(value: Any, tensors: dict[str, torch.Tensor], names: dict[Any, str]) -> Any:
     """A value as JSON in which tensors are names, with sums of their bytes; adds them to `tensors`.
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-import torch
 
 from mempo_env import viewer
 from mempo_env.errors import ResultsError, TrainingError
@@ -278,7 +277,7 @@ def _checkpoint(folder: Path, start: Path | None) -> tuple[Any, int]:
             f"{start}: wanted the policy that {folder} began with, found another; put that one back, or "
             "start anew in another folder"
         )
-    if not _finite(weights):
+    if not checkpoint.finite(weights):
         raise _refused(file, "weights that are not finite: it learned too fast")
     return weights, step
 
@@ -304,14 +303,6 @@ def _refused(file: Path, got: str) -> ResultsError:
 
 def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'nothing'}"
-
-
-def _finite(state: Any) -> bool:
-    """Whether all tensors of a policy's state are."""
-    if isinstance(state, torch.Tensor):
-        return bool(state.isfinite().all())
-    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
-    return all(map(_finite, parts))
 
 
 def conclude(out: Path, result: Mapping[str, float]) -> None:
