@@ -99,6 +99,18 @@ def test_only_what_the_policy_wrote_has_an_advantage_and_masked_rollouts_have_no
     assert (advantages_BK[data.masked_N[data.rollout_B]] == 0).all()
 
 
+SCORE_MEMORY = ("mempo", "mempo_gain", "placebo", "spread")
+OF_MEMORY = ("degenerate_memory", "memory_std", "memory_correlation", "unwritten")
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_of_scores_that_nobody_takes_nothing_is_told(name: str) -> None:
+    told = make(name)(pack(*episodes(3)).data)
+    *numbers, unwritten = (math.isfinite(getattr(told, field)) for field in OF_MEMORY)
+    assert numbers == [name in SCORE_MEMORY] * 3
+    assert unwritten == (name in SCORE_MEMORY and name != "spread")  # which pools no rounds
+
+
 def _planted(data: Trajectories, rng: np.random.Generator | None) -> Trajectories:
     """The same batch with other floats in its masked rollouts: zeros, or any that a failure leaves behind."""
     masked_R = data.masked_N[data.rollout_R]
@@ -134,7 +146,8 @@ def test_nothing_of_a_masked_rollout_reaches_any_statistic(
     soiled = make(name, **options)(_planted(data, rng))
     for field in Credit.__struct_fields__:
         here, there = getattr(clean, field), getattr(soiled, field)
-        assert np.isfinite(here).all() or field == "unwritten", field  # of no round nobody knows
+        known = np.isfinite(here).all() or field == "unwritten"  # of no round nobody knows
+        assert known or (field in OF_MEMORY and name not in SCORE_MEMORY), field
         assert np.array_equal(here, there, equal_nan=True), field
 
 

@@ -179,7 +179,8 @@ def test_a_masked_rollout_leaves_means_stds_and_pools() -> None:
         alive_B = ~with_it.masked_N[with_it.rollout_B]
         assert np.array_equal(here.advantages_BK[alive_B], there.advantages_BK), name
         assert not here.advantages_BK[~alive_B].any()
-        assert here.degenerate_memory == there.degenerate_memory and here.groups == there.groups
+        assert np.array_equal(here.degenerate_memory, there.degenerate_memory, equal_nan=True)
+        assert here.groups == there.groups
 
 
 def test_shaping_is_not_divided_by_the_std() -> None:

@@ -141,11 +141,17 @@ def test_outcome_alone_at_four_objectives_teaches_nothing(tmp_path: Path) -> Non
     finding = found(tmp_path / "run", "no_advantage")
     assert finding.severity == "error"
     assert "8 of 8 groups dead in 2 unsolved steps from steps 1-2" in finding.evidence
-    assert "outcome degenerate in 8, memory in 0" in finding.evidence
+    assert "outcome degenerate in 8; reward" in finding.evidence  # of memory nothing is known
     assert "reward 0 to 0, normalised 0 to 0" in finding.evidence
     assert "--credit mempo" in finding.action
     train(tmp_path / "mempo", task, config(steps=2))
     assert "no_advantage" not in names(tmp_path / "mempo")
+
+
+def test_where_no_memory_is_paid_for_nothing_is_said_of_what_it_is_paid(tmp_path: Path) -> None:
+    train(tmp_path / "run", ONE, config(steps=4, credit="grpo"))
+    assert examine(tmp_path / "run").unchecked["memory_term"] == "nothing is paid for what a memory holds"
+    assert {row["unwritten"] for row in read_metrics(tmp_path / "run")} == {None}
 
 
 def test_rollouts_that_are_all_alike_teach_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ class Credit(Struct, frozen=True, kw_only=True, eq=False):
             estimators without such a part.
         groups: Questions with at least one rollout that is not masked.
         degenerate_outcome: Those whose outcomes are all equal, or that have one rollout only.
-        degenerate_memory: Those whose memory rewards teach nothing: fewer than two, or a std below the floor;
-            0 for estimators without memory rewards.
+        degenerate_memory: Those whose memory rewards teach nothing: fewer than two, or a std below the floor.
+            Estimators without memory rewards leave it, and what follows, NaN.
         memory_std: Mean over the pools of the std of memory rewards.
         memory_correlation: Correlation within pools of the two probabilities whose difference is the memory
             reward. The baseline adds variance instead of taking it away where this is low.
@@ -36,10 +37,10 @@ class Credit(Struct, frozen=True, kw_only=True, eq=False):
     outcome_N: Floats
     groups: int
     degenerate_outcome: int
-    degenerate_memory: int = 0
-    memory_std: float = 0.0
-    memory_correlation: float = 0.0
-    unwritten: float = 0.0
+    degenerate_memory: float = math.nan
+    memory_std: float = math.nan
+    memory_correlation: float = math.nan
+    unwritten: float = math.nan
 
     def parts(self, trajectories: Trajectories) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The advantages as a sum: what comes of the outcome (B, K), and all else (B, K)."""

@@ -61,6 +61,7 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
     if dead < DEAD * groups or not groups:
         return None
     outcome, memory = (sum(row[f"degenerate_{name}"] for row in rows) for name in ("groups", "memory"))
+    told = "" if math.isnan(memory) else f", memory in {memory:,}"
     alike = float(column(rows, "edit_distance").mean())
     alone = configured(settings, "rollouts", None) == 1
     if alone and outcome == groups:
@@ -79,7 +80,7 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
             "no memory is written, and what memories are worth is paid to their tokens alone: start from a "
             "policy that writes some"
         )
-    elif memory < dead:
+    elif math.isnan(memory) or memory < dead:
         action = denser(settings)
     else:
         action = (
@@ -91,7 +92,7 @@ def no_advantage(rows: Rows, settings: Settings) -> Finding | str | None:
         severity="error",
         evidence=(
             f"{dead:,} of {groups:,} groups dead in {len(rows)} unsolved steps from {steps_of(rows)}; "
-            f"outcome degenerate in {outcome:,}, memory in {memory:,}; reward "
+            f"outcome degenerate in {outcome:,}{told}; reward "
             f"{min(row['reward_min'] for row in rows):.3g} to {max(row['reward_max'] for row in rows):.3g}, "
             f"normalised {' to '.join(normalised)}; "
             + ("one rollout in each group" if alone else f"edit distance within groups {alike:.2f}")
@@ -151,8 +152,10 @@ def first_round(rows: Rows, settings: Settings) -> Finding | str | None:
     )
 
 
-def memory_term(rows: Rows, settings: Settings) -> Finding | None:
+def memory_term(rows: Rows, settings: Settings) -> Finding | str | None:
     """The memory term is dead in every group of every step, while the outcome teaches something."""
+    if all(math.isnan(row["degenerate_memory"]) for row in rows):
+        return "nothing is paid for what a memory holds"
     rows = [row for row in rows if row["success"] < SOLVED]
     groups, alive = (sum(row["groups"] for row in rows), sum(_outcome_alive(row) for row in rows))
     if not alive or any(row["degenerate_memory"] < row["groups"] for row in rows):
