@@ -18,7 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("mempo_env.questions.cli", "prepare | show: questions and corpora in one checked form"),
     "index": ("mempo_env.retrieval.index_cli", "build: the search index of a prepared data set"),
     "retriever": ("mempo_env.retrieval.server_cli", "serve: an index over HTTP, in the Search-R1 protocol"),
-    "train": ("mempo_trainers.cli", "toy | sb3: teach a policy by GRPO or PPO"),
+    "train": ("mempo_trainers.cli", "toy | sft | llm | sb3: teach a policy by imitation, GRPO or PPO"),
     "train compare": (
         "mempo_benchmarks.toy.compare",
         "training runs side by side, with intervals",

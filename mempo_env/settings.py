@@ -122,6 +122,8 @@ def _told(kind: Any) -> str | None:
 def _range(kind: IntType | FloatType) -> str:
     if kind.gt is not None:
         return f" above {_bound(kind.gt)}, at most {_bound(kind.le)}"
+    if kind.le == MOST_WHOLE:
+        return f" of at least {_bound(kind.ge)}"
     return f" from {_bound(kind.ge)} to {_bound(kind.le)}"
 
 

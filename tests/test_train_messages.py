@@ -52,6 +52,14 @@ def said(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Sai
         ("llm", "config.evaluate_every=3", "did you mean evaluate_every?"),
         ("sft", "sft.examples=x", "did you mean examples?"),
         ("sft", "learning_rate=1", "did you mean sft.learning_rate?"),
+        ("sft", "config.steps=3", "config.steps: no such setting; did you mean sft.steps?"),
+        ("llm", "policy", "'policy': wanted a setting with its value, NAME=VALUE"),
+        (
+            "llm",
+            "policy.model=",
+            "model: wanted the name or the folder of a causal language model, got nothing",
+        ),
+        ("llm", "task.objectives=0", "objectives: wanted a whole number of at least 1, got 0"),
         ("llm", "config.credit=ppo", "did you mean algo=ppo, with credit=gae"),
         ("llm", "sampler.scorer=server", "needs sampler.url"),
         ("llm", "task.agent=oracle", "which asks none: choose from amem, bank"),
@@ -82,7 +90,7 @@ def test_a_file_that_nests_without_end_is_one_line(
 ) -> None:
     (deep := tmp_path / "deep.toml").write_text(f"x = {'[' * 5_000}")
     assert main(["train", "llm", "--out", str(tmp_path / "run"), "--config", str(deep)]) == 2
-    assert f"{deep}: wanted a TOML file of settings, got none" in capsys.readouterr().err
+    assert f"{deep}: wanted settings in TOML that can be read" in capsys.readouterr().err
 
 
 def test_a_window_without_room_for_the_first_prompt_ends_the_run_by_saying_so(
@@ -252,3 +260,47 @@ def test_the_docs_have_every_field_of_the_loop_with_its_default() -> None:
 
 def _parts(cell: str) -> list[str]:
     return [part.strip() for part in cell.split(",")]
+
+
+def test_no_model_is_said_to_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "llm", "--out", str(tmp_path / "run")]) == 2
+    assert "policy.model: wanted the name or the folder of a model, got none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["toy", "llm"])
+def test_a_run_of_another_kind_or_a_file_is_no_place_for_one(
+    command: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "run.json").write_text("{}")
+    more = ["--set", f"policy.model={model}"] if command == "llm" else []
+    for name, told in (("file", "found a file"), ("bench", "holds a run of mempo bench (run.json)")):
+        assert main(["train", command, "--out", str(tmp_path / name), *more]) == 2
+        assert f"{told}; choose another --out" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "bench").iterdir()] == ["run.json"]
+
+
+def test_agents_are_not_compared_in_the_folder_of_a_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "settings.json").write_text("{}")
+    assert (
+        main(
+            [
+                "bench",
+                "run",
+                "--dataset",
+                "synthetic",
+                "--agents",
+                "random",
+                "--episodes",
+                "1",
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 2
+    )
+    assert "holds a training run (settings.json); choose another --out" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]

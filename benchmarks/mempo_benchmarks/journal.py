@@ -23,6 +23,7 @@ from mempo_benchmarks.results import (
 from mempo_benchmarks.sources import changed_files
 from mempo_env.errors import ResultsError
 from mempo_env.files import atomic_file
+from mempo_env.viewer import SETTINGS
 
 Append: TypeAlias = Callable[[FullRow], None]
 
@@ -51,6 +52,8 @@ def open_run(run: Path, plan: Plan) -> Iterator[Append]:
             be written.
     """
     path = run / RESULTS
+    if (run / SETTINGS).exists():
+        raise ResultsError(f"{run}: holds a training run ({SETTINGS}); choose another --out")
     with told(path):
         run.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)

@@ -103,7 +103,7 @@ def read_options(pairs: Sequence[str]) -> dict[str, Option]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not (name and equals):
-            raise ConfigError(f"option: wanted NAME=VALUE, got {pair!r}")
+            raise ConfigError(f"{pair!r}: wanted a setting with its value, NAME=VALUE")
         options[name] = _value(text)
     return options
 

@@ -25,6 +25,9 @@ from mempo_trainers.run_settings import ENDS, differences, endless, flat
 from mempo_trainers.trackers import check_trackers, tracked
 
 SETTINGS, METRICS, CHECKPOINT = viewer.SETTINGS, "metrics.jsonl", "checkpoint.safetensors"
+BENCH = "run.json"
+"""What a run of another kind has, which compares agents; both in one folder would hide each other."""
+
 RESULT = "result.json"
 """What the trained policy does on questions it has never seen; written by who trains it."""
 
@@ -109,7 +112,7 @@ class Run:
 
     def _open(self, settings: bytes, tensorboard: bool) -> None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            _make(self.folder)
             self._metrics = self._use.enter_context((self.folder / METRICS).open("a+b", 0))
             fcntl.flock(self._metrics, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -232,6 +235,18 @@ class Run:
                 f"{self.folder / METRICS}: wanted the rows of {done} steps as they were written, found "
                 f"{len(rows)}, or others; it was truncated or edited by hand: start anew in another folder"
             )
+
+
+def _make(folder: Path) -> None:
+    """The folder of a run; a ResultsError for one of another kind, or a file."""
+    if (folder / BENCH).exists():
+        raise ResultsError(f"{folder}: holds a run of mempo bench ({BENCH}); choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ResultsError(
+            f"{folder}: wanted a folder for the run, found a file; choose another --out"
+        ) from None
 
 
 def load(folder: Path, policy: Policy, start: Path | None = None) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-_CONFIG = typer.Option(help="TOML with a table for each part: [policy], [task], ...")
+_CONFIG = typer.Option(help="TOML with a table for each part: policy, task, ...")
 _SET = typer.Option("--set", help="NAME=VALUE of one setting, as in config.steps=3; may be given often.")
 TRACK: TypeAlias = Annotated[
     list[str] | None,
@@ -47,12 +47,12 @@ def sft(
     from mempo_trainers.llm.train import POLICY, imitate
 
     _tell(out, imitate(read_setup(SftSetup, config, change or ()), out, track=track or ()))
-    typer.echo(f"next: mempo train llm --set policy.model={out / POLICY} --out ...")
+    typer.echo(f"next: mempo train llm --set policy.model={out / POLICY} --out ..., with the same task")
 
 
 def _tell(out: Path, result: dict[str, float]) -> None:
     typer.echo(
-        f"{out}: EM on {result['episodes']:,} episodes of the test split {result['em']:.3f}, F1 "
+        f"{out}: EM on {result['episodes']:,.0f} episodes of the test split {result['em']:.3f}, F1 "
         f"{result['f1']:.3f}, all right in {result['success']:.3f}; {result['well_formed']:.3f} of the "
         "rounds well-formed"
     )

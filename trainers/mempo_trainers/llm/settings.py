@@ -16,6 +16,7 @@ from mempo_env.settings import Count, Settings, Whole
 from mempo_env.types import Split
 from mempo_trainers.config import Config, Option, read_options
 from mempo_trainers.policies.huggingface.settings import PolicySettings
+from mempo_trainers.run_settings import flat
 from mempo_trainers.sft import SftConfig
 
 T = TypeVar("T", bound=Settings)
@@ -172,7 +173,7 @@ def read_setup(kind: type[T], file: Path | None, changes: Sequence[str]) -> T:
             settings = _merged(settings, tomllib.loads(file.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             why = str(error).replace("Cannot overwrite a value", "a setting or table stands there twice")
-            raise ConfigError(f"{file}: wanted a TOML file of settings, got none: {why}") from None
+            raise ConfigError(f"{file}: wanted settings in TOML that can be read: {why}") from None
     for name, value in read_options(changes).items():
         nested: Any = value
         for part in reversed(name.split(".")):
@@ -180,6 +181,8 @@ def read_setup(kind: type[T], file: Path | None, changes: Sequence[str]) -> T:
         settings = _merged(settings, nested)
     try:
         _check_places(kind, settings)
+        if not settings.get("policy"):
+            raise ConfigError("policy.model: wanted the name or the folder of a model, got none")
         return _made(kind, settings)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{place}: {error}") from None
@@ -189,13 +192,13 @@ def _check_places(kind: type[Settings], settings: Mapping[str, Any]) -> None:
     """A ConfigError for a setting that stands in another table than its own, by its whole name."""
     parts = _parts(kind)
     tables = {"": kind, **{f"{name}.": part for name, part in parts.items()}}
-    for table, fields in tables.items():
-        given = settings if not table else settings.get(table[:-1])
-        for name in given if isinstance(given, Mapping) else ():
-            if name not in fields.__struct_fields__:
-                there = [f"{t}{name}" for t, held in tables.items() if name in held.__struct_fields__]
-                if there:
-                    raise ConfigError(f"{table}{name}: no such setting; did you mean {there[0]}?")
+    for whole in flat(settings):
+        table, dot, rest = whole.partition(".")
+        fields, name = tables.get(f"{table}{dot}" if dot else ""), rest.partition(".")[0] if dot else whole
+        if fields is None or name not in fields.__struct_fields__:
+            there = [f"{t}{name}" for t, held in tables.items() if name in held.__struct_fields__]
+            if there:
+                raise ConfigError(f"{whole}: no such setting; did you mean {there[0]}?")
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -235,7 +236,8 @@ class Watcher:
 def _concluded(
     made: Opened, task: Task, asked: Sequence[str], out: Path, told: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    if (out / RESULT).is_file() and (out / POLICY).is_dir():  # a run that was finished before
+    if (out / RESULT).is_file() and (out / POLICY).is_dir():
+        print(f"{out}: was finished before; this is what it came to", file=sys.stderr)  # noqa: T201
         return read_result(out)
     result = {**evaluate(made, asked, task, "test", out / f"{SAMPLES}-test.jsonl"), **(told or {})}
     save_anew(made.policy, out / POLICY)

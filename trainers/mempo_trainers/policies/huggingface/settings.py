@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from mempo_env.errors import ConfigError
 from mempo_env.settings import Count, Settings, Size, Whole
 
 
@@ -40,3 +41,8 @@ class PolicySettings(Settings, frozen=True):
     warmup_steps: Whole = 0
     weight_decay: Size = 0.0
     max_new: Count = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.model.strip():
+            raise ConfigError("model: wanted the name or the folder of a causal language model, got nothing")
