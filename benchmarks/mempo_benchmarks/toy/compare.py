@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from mempo_benchmarks.toy.sweep import (
     read_steps,
     told,
 )
+from mempo_env.console import console
 from mempo_env.errors import ResultsError
 from mempo_trainers.run import RESULT, SETTINGS, begun, read_settings
 from mempo_trainers.run_settings import flat
@@ -82,35 +82,33 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="File for the curves, a PNG.")] = None,
 ) -> None:
     """Compare training runs: the settings that differ, success with its interval over seeds, and curves."""
-    from rich.console import Console
-
     from mempo_benchmarks.report import table
     from mempo_benchmarks.toy.plots import curves
 
     groups = grouped(runs)
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    screen = console(LOG_WIDTH)
     rows = [_row(name, group) for name, group in groups.items()]
-    console.print(table("Training runs", HEADS, rows))
+    screen.print(table("Training runs", HEADS, rows))
     for run in _runs(runs):
         if not begun(run):
-            console.print(f"left out: {run}: no step was done", soft_wrap=True)
+            screen.print(f"left out: {run}: no step was done", soft_wrap=True)
     if any(group.success is not None and group.success.low is None for group in groups.values()):
-        console.print(OVER_RUNS, soft_wrap=True)
+        screen.print(OVER_RUNS, soft_wrap=True)
     if not all(group.finished for group in groups.values()):
-        console.print(
+        screen.print(
             f"* not finished: success is the mean of the last {WINDOW} steps of training, not of new "
             "episodes; seconds are of the steps that are done; the curve ends with the shortest run",
             soft_wrap=True,
         )
     if changed := _changed([group.settings for group in groups.values()]):
-        console.print(
+        screen.print(
             f"! these runs were not given the same: {', '.join(changed)} differ, though what names them does "
             "not",
             soft_wrap=True,
         )
     if out is not None:
         curves({"": {name: group.course for name, group in groups.items()}}, out)
-        console.print(f"curves: {out}")
+        screen.print(f"curves: {out}")
 
 
 def grouped(folders: Sequence[Path]) -> dict[str, Group]:
