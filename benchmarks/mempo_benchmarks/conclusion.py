@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mempo_benchmarks.chance import BEYOND, p_told
+from mempo_benchmarks.figures import figure
 from mempo_benchmarks.pairs import Pair
 from mempo_benchmarks.results import WITHOUT
 from mempo_benchmarks.stats import Interval
@@ -32,7 +33,7 @@ def _best(able: Sequence[ArmSummary], comparison: Comparison) -> str:
     best = max(able, key=_em)
     if _em(best) <= 0:
         return "No agent answered anything rightly."
-    told = f"Best EM: {best.label}, {_em(best):.3f}{_range(best.metrics['em'])}"
+    told = f"Best EM: {best.label}, {figure(_em(best), 3)}{_range(best.metrics['em'])}"
     return f"{told}{_beside(best, able, comparison, lambda pair: pair.p['em'])}."
 
 
@@ -43,7 +44,7 @@ def _cheapest(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
         paid = [(arm, arm.for_an_answer) for arm in able if arm.unit == unit and arm.for_an_answer]
         if paid:
             least, cost = min(paid, key=lambda one: one[1].value)
-            text = f"{least.label}, {cost.value:,.0f}{_range(cost, digits=',.0f')}, in {unit}"
+            text = f"{least.label}, {figure(cost.value)}{_range(cost, digits=0)}, in {unit}"
             others = _beside(least, [arm for arm, _ in paid], comparison, lambda pair: pair.p_cost)
             told.append(f"Fewest tokens for a right answer: {text}{others}.")
     return told
@@ -76,7 +77,7 @@ def _gained(arms: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
     of = f"of {len(gains)} agent{'s' * (len(gains) != 1)}"
     beyond = f"{of} {sum(sure)} gained and {len(sure) - sum(sure)} lost beyond chance."
     gain, p = gains[most]
-    value = f"{gain.value:+z.3f} EM{_range(gain, '+')}, p {p_told(p)}"
+    value = f"{figure(gain.value, 3, '+')} EM{_range(gain, '+')}, p {p_told(p)}"
     if gain.value <= 0:
         return [f"No gain by memory seen over {WITHOUT}: at most {value}; {beyond}"]
     return [f"Most gained by memory over {WITHOUT}: {most}, {value}; {beyond}"]
@@ -92,8 +93,8 @@ def _sure(p: float | None) -> bool:
     return p is not None and p < BEYOND
 
 
-def _range(interval: Interval | None, sign: str = "", digits: str = ".2f") -> str:
+def _range(interval: Interval | None, sign: str = "", digits: int = 2) -> str:
     if interval is None or interval.low is None or interval.high is None:
         return ""
     between = " to " if sign else "–"
-    return f" ({interval.low:{sign}z{digits}}{between}{interval.high:{sign}z{digits}})"
+    return f" ({figure(interval.low, digits, sign)}{between}{figure(interval.high, digits, sign)})"

@@ -168,10 +168,11 @@ def _numbers(name: str, text: str, kind: type) -> list[Any]:
 def _told(interval: Any, measure: str) -> str:
     if interval is None:
         return "–"
+    from mempo_benchmarks.figures import figure
     from mempo_benchmarks.memory.sweep import IN_TOKENS
 
     digits = 0 if measure in IN_TOKENS else 2
-    value = f"{interval.value:,.{digits}f}"
+    value = figure(interval.value, digits)
     if interval.low is None or interval.high is None:
         return value
-    return f"{value}\n{interval.low:,.{digits}f}–{interval.high:,.{digits}f}"
+    return f"{value}\n{figure(interval.low, digits)}–{figure(interval.high, digits)}"

@@ -32,7 +32,7 @@ const rowLabels = (texts, width) => {
   return [left, (text, i) => svg("text", { x: 0, y: i * ROW + ROW / 2 + 4, class: "name" }, svg("title", {}, text), cut(text, most))];
 };
 
-const chance = (p) => (p < 0.001 ? "<0.001" : p < 0.1 ? String(Math.floor(1000 * p) / 1000) : p.toFixed(2));
+const chance = (p) => (p < 0.001 ? "<0.001" : p < 0.1 ? String(Math.floor(1000 * p) / 1000) : fixed(2)(p));
 
 const about = (interval, show) =>
   interval.low === null ? show(interval.value) : `${show(interval.value)}, 95 % interval ${show(interval.low)} to ${show(interval.high)}`;

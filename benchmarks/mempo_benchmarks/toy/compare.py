@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import UNSET, Struct
 
+from mempo_benchmarks.figures import figure, percent
 from mempo_benchmarks.stats import Interval, runs_interval
 from mempo_benchmarks.toy.sweep import (
     OVER_RUNS,
@@ -260,8 +261,8 @@ def _row(name: str, group: Group) -> tuple[str, ...]:
         str(group.runs),
         _succeeded(group) + mark,
         _reached(group),
-        "" if group.degenerate is None else f"{group.degenerate:.0%}",
-        f"{went.seconds:,.0f}{mark}",
+        "" if group.degenerate is None else percent(group.degenerate),
+        f"{figure(went.seconds)}{mark}",
         bars if group.finished else f"{bars} to step {went.steps:,}".lstrip(),
     )
 
