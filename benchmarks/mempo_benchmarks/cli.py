@@ -209,12 +209,12 @@ def report(
 def show(comparison: Comparison, whole: bool = False) -> None:
     """Print a comparison: what was run, what differs, what it comes to, some tables or all."""
     from mempo_benchmarks.conclusion import conclusions
-    from mempo_benchmarks.report import behind, lead, tables
+    from mempo_benchmarks.report import leads, tables
 
     screen = console(LOG_WIDTH)
-    for _, plan in comparison.runs:
-        screen.print(lead(plan), style="bold")
-        if models := behind(plan):
+    for line, models in leads(comparison):
+        screen.print(line, style="bold")
+        if models:
             screen.print(models)
     for difference in comparison.differing:
         screen.print(f"differs: {difference}", style="yellow")

@@ -13,7 +13,7 @@ from mempo_benchmarks.summary import ArmSummary, Comparison
 
 
 def conclusions(comparison: Comparison) -> tuple[str, ...]:
-    """Who is best, who is cheapest, what memory gained; references and those that failed stand aside.
+    """Who is best, who is cheapest, who gained most; references and those that failed stand aside.
 
     Nothing is compared across sets of questions: each has sentences of its own, with the names of its runs.
     """
@@ -34,7 +34,7 @@ def _best(able: Sequence[ArmSummary], comparison: Comparison) -> str:
     if _em(best) <= 0:
         return "No agent answered anything rightly."
     told = f"Best EM: {best.label}, {figure(_em(best), 3)}{_range(best.metrics['em'])}"
-    return f"{told}{_beside(best, able, comparison, lambda pair: pair.p['em'])}."
+    return f"{told}{_beside(best, able, comparison, _p_em)}."
 
 
 def _cheapest(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
@@ -66,26 +66,42 @@ def _beside(
 
 
 def _gained(arms: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
-    """The greatest memory-isolated gain, and how many agents gained or lost."""
-    labels = {arm.label for arm in arms}
-    gains = {pair.a: (pair.metrics["em"], pair.p["em"]) for pair in comparison.gains if pair.a in labels}
-    if not gains:
+    """For each `no_memory` the greatest gain over it, who is like that, and how many gained or lost."""
+    by_label = {arm.label: arm for arm in arms}
+    over: dict[str, list[Pair]] = {}
+    for pair in comparison.gains:
+        if pair.a in by_label:
+            over.setdefault(pair.b, []).append(pair)
+    if not over:
         asking = any(arm.model and arm.agent != WITHOUT and arm.compares for arm in arms)
         return [f"What memory gained is not known: add {WITHOUT} to see it."] if asking else []
-    most = max(gains, key=lambda label: gains[label][0].value)
-    sure = [gain.value > 0 for gain, p in gains.values() if _sure(p)]
+    told = []
+    for without, gains in over.items():
+        most = max(gains, key=lambda pair: pair.metrics["em"].value)
+        like = _beside(by_label[most.a], [by_label[pair.a] for pair in gains], comparison, _p_em)
+        told.append(_most(most, like, without, gains))
+    return told
+
+
+def _most(most: Pair, like: str, without: str, gains: Sequence[Pair]) -> str:
+    """A sentence on the gains over one `no_memory`: the greatest, who is like it, how many there are."""
+    sure = [pair.metrics["em"].value > 0 for pair in gains if _sure(pair.p["em"])]
     of = f"of {len(gains)} agent{'s' * (len(gains) != 1)}"
     beyond = f"{of} {sum(sure)} gained and {len(sure) - sum(sure)} lost beyond chance."
-    gain, p = gains[most]
+    gain, p = most.metrics["em"], most.p["em"]
     value = f"{figure(gain.value, 3, '+')} EM{_range(gain, '+')}, p {p_told(p)}"
     if gain.value <= 0:
-        return [f"No gain by memory seen over {WITHOUT}: at most {value}; {beyond}"]
-    return [f"Most gained by memory over {WITHOUT}: {most}, {value}; {beyond}"]
+        return f"No gain seen over {without}: at most {value}; {beyond}"
+    return f"Most gained over {without}: {most.a}, {value}{like}; {beyond}"
 
 
 def _em(arm: ArmSummary) -> float:
     em = arm.metrics["em"]
     return -1.0 if em is None else em.value
+
+
+def _p_em(pair: Pair) -> float:
+    return pair.p["em"]
 
 
 def _sure(p: float | None) -> bool:

@@ -39,6 +39,11 @@ METHOD = (
     "Tokens are the model's own where its calls tell of them, else those of the tokenizer below."
 )
 
+DECIDES = (
+    "p decides what is beyond chance, not whether the interval leaves 0 out: the test is exact, the interval "
+    "an estimate that is too narrow for few pairs that differ"
+)
+
 GAIN = "Memory-isolated gain: paired differences to no_memory with the same model"
 
 _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
@@ -59,6 +64,13 @@ def lead(plan: Plan) -> str:
         f"{len(plan.arms)} agents · {count:,} episode{'s' * (count != 1)} of {each} · "
         f"{Path(plan.dataset).name}, {settings['split']} · {address(plan.retriever)}, top {settings['top_k']}"
     )
+
+
+def leads(comparison: Comparison) -> list[tuple[str, str]]:
+    """Of each run `lead` and `behind`; of several, with what the run is called."""
+    several = comparison.names if len(comparison.runs) > 1 else {}
+    starts = {run: f"{name}: " for run, name in several.items()}
+    return [(starts.get(run, "") + lead(plan), behind(plan)) for run, plan in comparison.runs]
 
 
 def behind(plan: Plan) -> str:
@@ -118,7 +130,7 @@ def tables(comparison: Comparison, whole: bool = True) -> list[Table]:
         for pair in filter(None, pairs):
             first, *rest = (difference(m, pair.metrics.get(m.key)) for m in different)
             rows.append([named(pair) + _left_out(pair), first, p_told(pair.p["em"]), *rest])
-        return [table(title, ["agent", em, "its p", *others], rows)] if rows else []
+        return [table(title, ["agent", em, "its p", *others], rows, DECIDES)] if rows else []
 
     first = [
         table(
@@ -294,12 +306,11 @@ def report_page(comparison: Comparison, folder: Path) -> str:
     runs = [_run(run, plan, folder) for run, plan in comparison.runs]
     words = {RIGHT: "Answered rightly."} | {str(reason): text for reason, text in FAILURES.items()}
     data = {
-        "lead": list(
-            dict.fromkeys(text for _, plan in comparison.runs for text in (lead(plan), behind(plan)))
-        ),
+        "lead": [text for line, models in leads(comparison) for text in (line, models) if text],
         "conclusions": conclusions(comparison),
         "units": comparison.units,
         "kept": KEPT_NOTE,
+        "decides": DECIDES,
         "method": METHOD,
         "runs": runs,
         "metrics": [
