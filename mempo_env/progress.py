@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from mempo_env.console import console
+
 
 class Advance(Protocol):
     """Says that so much more is done, and what there is to tell of it."""
@@ -39,19 +41,18 @@ def progress(label: str, total: int | None, done: int = 0, unit: str = "items") 
 
 
 def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Advance]:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[told]}", markup=False),
     )
     start, worked = time.monotonic(), 0
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task(label, total=total, completed=done, rate="", told="")
 
         def advance(amount: int, told: str = "", /) -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from browser import page_at
-from episodes import right, without_gold, wrong
+from episodes import multi, right, without_gold, wrong
 from mempo_benchmarks.conclusion import conclusions
 from mempo_benchmarks.metrics import METRICS
 from mempo_benchmarks.report import behind, report_page, tables
@@ -209,8 +209,8 @@ def test_three_sentences_say_what_it_comes_to(tmp_path: Path) -> None:
     assert found.low is not None and found.high is not None
     between = f"{found.low:+.2f} to {found.high:+.2f}"
     assert gained == (
-        f"Most gained by memory over no_memory: good, +0.857 EM ({between}), p 0.031; "
-        "of 2 agents 1 gained and 0 lost beyond chance."
+        f"Most gained over no_memory: good, +0.857 EM ({between}), p 0.031; "
+        "not told apart from it: alike; of 2 agents 1 gained and 0 lost beyond chance."
     )
 
 
@@ -227,7 +227,7 @@ def test_where_nobody_is_right_nobody_is_best(tmp_path: Path) -> None:
     compared = written(tmp_path / "run", played, dict.fromkeys(("a", "b", "no_memory"), SCRIPTED))
     assert conclusions(compared) == (
         "No agent answered anything rightly.",
-        "No gain by memory seen over no_memory: at most +0.000 EM (-0.46 to +0.46), p 1.00; "
+        "No gain seen over no_memory: at most +0.000 EM (-0.46 to +0.46), p 1.00; "
         "of 2 agents 0 gained and 0 lost beyond chance.",
     )
 
@@ -238,7 +238,7 @@ def test_where_all_lose_by_memory_none_gained_most(tmp_path: Path) -> None:
     best, _, gained = conclusions(compared)
     assert best.startswith("Best EM: no_memory, 1.000")
     assert gained == (
-        "No gain by memory seen over no_memory: at most -1.000 EM (-1.00 to -0.08), p 0.031; "
+        "No gain seen over no_memory: at most -1.000 EM (-1.00 to -0.08), p 0.031; "
         "of 1 agent 0 gained and 1 lost beyond chance."
     )
 
@@ -284,14 +284,14 @@ def test_sets_of_questions_have_sentences_of_their_own(hard: str, easy: str, tmp
         played = {"random": [wrong()] * 2, "no_memory": [wrong()] * 2, agent: episodes}
         write_run(tmp_path / name, played, arms=arms, data=name)
     told = conclusions(compare([tmp_path / hard, tmp_path / easy], allow_different=True))
-    named = [line.partition(",")[0].replace(f"{tmp_path}/", "").replace("/run:", ":") for line in told]
+    named = [line.partition(",")[0].replace(f"{tmp_path}/", "").replace("/run", "") for line in told]
     assert named == [
         "hard: Best EM: a",
         "hard: Fewest tokens for a right answer: a",
-        "hard: Most gained by memory over no_memory: a",
+        "hard: Most gained over no_memory (hard): a",
         "easy: Best EM: b",
         "easy: Fewest tokens for a right answer: b",
-        "easy: Most gained by memory over no_memory: b",
+        "easy: Most gained over no_memory (easy): b",
     ]
 
 
@@ -343,6 +343,92 @@ def test_no_zero_has_a_minus(key: str, tmp_path: Path) -> None:
         replace(pair, metrics=dict.fromkeys(pair.metrics, zero) | {key: almost}) for pair in compared.pairs
     )
     assert "-0" not in str(cells(replace(compared, pairs=pairs), "Paired differences"))
+
+
+def test_equal_gains_are_named_and_not_said_to_be_of_memory(tmp_path: Path) -> None:
+    """Six had exactly the gain of the one that was named, two of them without a memory."""
+    played = {name: [right()] * 6 for name in ("mempo", "react", "window")}
+    played |= {name: [wrong()] * 6 for name in ("random", "worse", "no_memory")}
+    models = dict.fromkeys(("mempo", "react", "window", "worse", "no_memory"), SCRIPTED)
+    (*_, gained) = conclusions(written(tmp_path / "run", played, models))
+    assert gained.startswith("Most gained over no_memory: mempo, +1.000 EM (")
+    assert gained.endswith(
+        ", p 0.031; not told apart from it: react, window; of 4 agents 3 gained and 0 lost beyond chance."
+    )
+
+
+def test_gains_over_two_models_are_not_held_against_each_other(tmp_path: Path) -> None:
+    """A pair of one is no pair of the other: each `no_memory` has a sentence."""
+    for name, good in (("one", 6), ("two", 4)):
+        arms = tuple(Arm(agent, f"{agent}-1", {}, "e0", name, name) for agent in ("no_memory", f"m-{name}"))
+        played = {"no_memory": [wrong()] * 6, f"m-{name}": [right()] * good + [wrong()] * (6 - good)}
+        write_run(tmp_path / name, played, arms=arms)
+    told = conclusions(compare([tmp_path / "one", tmp_path / "two"], "no_memory"))
+    gained = [line.partition(" EM")[0] for line in told if line.startswith("Most gained")]
+    assert gained == [
+        "Most gained over no_memory (one): m-one, +1.000",
+        "Most gained over no_memory (two): m-two, +0.667",
+    ]
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("one/run", "two/run")])
+def test_each_line_at_the_head_says_of_which_run_it_is(
+    names: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], browser: Browser
+) -> None:
+    runs = [tmp_path / name for name in names]
+    for run, top_k in zip(runs, (3, 5), strict=True):
+        settings = {"split": "dev", "objectives": 1, "top_k": top_k, "tokenizer": "words"}
+        write_run(run, {"random": [wrong()], "good": [right()]}, settings=settings)
+    assert main(["bench", "report", *map(str, runs), "--allow-different"]) == 0
+    told = "".join(capsys.readouterr().out.split())
+    called = [run.name if run.name != "run" else str(run) for run in runs]
+    with page_at(browser, (runs[0] / "report.html").as_uri()) as page:
+        heads = page.locator("header .lead").all_inner_texts()
+    assert [head.partition(": ")[0] for head in heads] == called
+    assert ["top 3" in head for head in heads] == [True, False]
+    assert all(f"{name}:2agents" in told for name in called)
+    assert main(["bench", "report", str(runs[0])]) == 0
+    assert capsys.readouterr().out.startswith("2 agents"), "one run needs no name"
+
+
+def test_where_interval_and_p_part_it_is_said_which_decides(tmp_path: Path, browser: Browser) -> None:
+    played = {"random": [wrong()] * 6, "no_memory": [wrong()] * 6, "mempo": [right()] * 3 + [wrong()] * 3}
+    compared = written(tmp_path / "run", played, dict.fromkeys(("no_memory", "mempo"), SCRIPTED))
+    noted = [str(made.caption) for made in tables(compared) if "its\np" in [c.header for c in made.columns]]
+    said = "p decides what is beyond chance, not whether the interval leaves 0 out"
+    assert len(noted) == 2 and all(said in note for note in noted)
+    page_file = tmp_path / "report.html"
+    page_file.write_text(report_page(compared, tmp_path))
+    with page_at(browser, page_file.as_uri()) as page:
+        for title in ("What the memory is worth", "Paired differences"):
+            assert said in page.locator("section", has_text=title).last.inner_text()
+
+
+def several(folder: Path, agents: int) -> str:
+    """The page of a run with two questions in an episode, the address of it."""
+    compared = written(
+        folder / "run", {f"a{i}": [multi()] * 24 for i in range(agents)} | {"random": [multi()] * 24}
+    )
+    page_file = folder / "report.html"
+    page_file.write_text(report_page(compared, folder))
+    return page_file.as_uri()
+
+
+@pytest.mark.parametrize("agents", [1, 9])
+def test_what_a_curve_tells_is_what_it_shows(agents: int, tmp_path: Path, browser: Browser) -> None:
+    """Places of questions were rounds, intervals percentiles, and 24 episodes one."""
+    with page_at(browser, several(tmp_path, agents)) as page:
+        places = page.locator("section", has_text="Several questions in an episode").last
+        first, second = places.locator(".series").first.locator("title").all_text_contents()
+        assert first == "a0, question 1: EM 0.000, 95 % interval 0.000 to 0.138, 24 episodes"
+        assert second == "a0, question 2: EM 1.000, 95 % interval 0.862 to 1.000, 24 episodes"
+        prompts = page.locator("section", has_text="Prompt tokens by round").last
+        (told, *_) = prompts.locator("title").all_text_contents()
+        assert told.startswith("a0, round 1: ") and " prompt tokens, 10 to 90 % " in told
+        assert told.endswith(", 24 episodes")
+        how = "With so many agents a band is drawn where one points at its curve."
+        for box in (places, prompts):
+            assert (how in box.inner_text()) is (agents > 3)
 
 
 def test_many_bands_are_shown_one_at_a_time(tmp_path: Path, browser: Browser) -> None:

@@ -278,7 +278,7 @@ def test_a_run_without_a_step_is_left_out_and_named(runs: Path, capsys: pytest.C
     assert f"left out: {runs / 'grpo'}: no step was done\n" in told and told.count("left out") == 1
     assert main(["train", "compare", str(runs / "grpo")]) == 2
     assert capsys.readouterr().err == (
-        f"mempo: {runs / 'grpo'}: wanted a training run with at least one step done, found none\n"
+        f"mempo: {runs / 'grpo'}: wanted a training run to compare, found none (no step was done)\n"
     )
 
 
@@ -326,14 +326,29 @@ def test_a_row_that_says_what_can_not_be_is_one_line(
     assert f"$.{next(iter(changes))}" in error and error.count("\n") == 1
 
 
-def test_a_warm_start_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is no run of a trainer that plays: it knows of no success."""
-    warm = written(tmp_path / "warm", [0.0], None)
+def test_a_warm_start_is_left_out_and_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It plays nothing, so it knows of no success: one of them in a folder was the end of the command."""
+    warm = written(runs / "sft", [0.0], None)
     (warm / METRICS).write_text('{"step":1,"loss":3.5,"tokens":240,"grad_norm":1.0,"seconds":0.1}\n')
+    assert main(["train", "compare", str(runs)]) == 0
+    told = capsys.readouterr().out
+    why = "its steps have no success, as those of a warm start by imitation have none"
+    assert "credit=mempo" in told and "credit=grpo" in told
+    assert f"left out: {warm}: {why}\n" in told and told.count("left out") == 1
     assert main(["train", "compare", str(warm)]) == 2
-    error = capsys.readouterr().err
-    assert f"{warm / METRICS}:1: wanted the figures of a training run: " in error
-    assert "`success`" in error and "such as a warm start?" in error
+    assert capsys.readouterr().err == f"mempo: {warm}: wanted a training run to compare, found none ({why})\n"
+
+
+def test_it_is_said_what_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`never (1 of 3)` beside a success of 0.99 was not understood."""
+    learned: list[float | None] = [0.0] * 5 + [1.0] * 15
+    for seed, success in enumerate((learned, [0.8] * STEPS, [0.8] * STEPS)):
+        written(tmp_path / str(seed), success, 0.99, seed)  # type: ignore[arg-type]
+    assert main(["train", "compare", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert " never (1 of 3) " in told
+    assert "rollouts to 0.9: until the mean success of 10 training steps in a row is 0.9, median" in told
+    assert "degenerate groups: the share whose outcomes are all equal" in told
 
 
 def rows(success: list[float | None], rollouts: list[int]) -> list[Step]:
@@ -370,9 +385,9 @@ def test_runs_of_another_length_have_points_of_the_same_size(
     assert long.curve[1].value == pytest.approx(14.5 / 240)  # the mean of steps 11 to 20
     assert worse.at == (640, 1280, 1920, 2560, 3200, 3840, 4608)  # half a point or less joins the one before
     assert main(["train", "compare", str(tmp_path)]) == 0
-    bars = {
-        line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines() if "steps=" in line
-    }
+    lines = [line for line in capsys.readouterr().out.splitlines() if "steps=" in line]
+    bars = {line.split()[0]: line.split()[-1] for line in lines}
+    assert len({line.index(line.split()[-1]) for line in lines}) == 1, "they start in one column"
     assert {name: len(bar) for name, bar in bars.items()} == {"steps=240": 24, "steps=60": 6, "steps=72": 7}
     assert bars["steps=240"].startswith(bars["steps=60"])
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mempo_benchmarks.figures import figure
 from mempo_benchmarks.stats import Floats
 
 BEYOND = 0.05
@@ -50,7 +51,7 @@ def sign_flips(differences_NM: ArrayLike, flips: int = FLIPS, seed: int = 0) -> 
 
 def p_told(p: float) -> str:
     """A p-value as text: 0.25, 0.049, <0.001; cut below 0.1, so that none below `BEYOND` reads like it."""
-    return "<0.001" if p < 0.001 else f"{math.floor(1000 * p) / 1000:g}" if p < 0.1 else f"{p:.2f}"
+    return "<0.001" if p < 0.001 else f"{math.floor(1000 * p) / 1000:g}" if p < 0.1 else figure(p, 2)
 
 
 def _flipped_exactly(d_N: Floats) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ import typer
 
 from mempo_agents.table import AGENTS as NAMES
 from mempo_benchmarks.results import SCRIPTED, WITHOUT, alike, first_line
+from mempo_env.console import console
 from mempo_env.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -208,19 +208,17 @@ def report(
 
 def show(comparison: Comparison, whole: bool = False) -> None:
     """Print a comparison: what was run, what differs, what it comes to, some tables or all."""
-    from rich.console import Console
-
     from mempo_benchmarks.conclusion import conclusions
-    from mempo_benchmarks.report import behind, lead, tables
+    from mempo_benchmarks.report import leads, tables
 
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    for _, plan in comparison.runs:
-        console.print(lead(plan), style="bold")
-        if models := behind(plan):
-            console.print(models)
+    screen = console(LOG_WIDTH)
+    for line, models in leads(comparison):
+        screen.print(line, style="bold")
+        if models:
+            screen.print(models)
     for difference in comparison.differing:
-        console.print(f"differs: {difference}", style="yellow")
+        screen.print(f"differs: {difference}", style="yellow")
     for note in comparison.notes:
-        console.print(f"note: {note}", style="yellow")
-    console.print("", *conclusions(comparison), sep="\n")
-    console.print("", *tables(comparison, whole), sep="\n")
+        screen.print(f"note: {note}", style="yellow")
+    screen.print("", *conclusions(comparison), sep="\n")
+    screen.print("", *tables(comparison, whole), sep="\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from mempo_benchmarks.chance import BEYOND, p_told
+from mempo_benchmarks.figures import figure
 from mempo_benchmarks.pairs import Pair
 from mempo_benchmarks.results import WITHOUT
 from mempo_benchmarks.stats import Interval
@@ -12,7 +13,7 @@ from mempo_benchmarks.summary import ArmSummary, Comparison
 
 
 def conclusions(comparison: Comparison) -> tuple[str, ...]:
-    """Who is best, who is cheapest, what memory gained; references and those that failed stand aside.
+    """Who is best, who is cheapest, who gained most; references and those that failed stand aside.
 
     Nothing is compared across sets of questions: each has sentences of its own, with the names of its runs.
     """
@@ -32,8 +33,8 @@ def _best(able: Sequence[ArmSummary], comparison: Comparison) -> str:
     best = max(able, key=_em)
     if _em(best) <= 0:
         return "No agent answered anything rightly."
-    told = f"Best EM: {best.label}, {_em(best):.3f}{_range(best.metrics['em'])}"
-    return f"{told}{_beside(best, able, comparison, lambda pair: pair.p['em'])}."
+    told = f"Best EM: {best.label}, {figure(_em(best), 3)}{_range(best.metrics['em'])}"
+    return f"{told}{_beside(best, able, comparison, _p_em)}."
 
 
 def _cheapest(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
@@ -43,7 +44,7 @@ def _cheapest(able: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
         paid = [(arm, arm.for_an_answer) for arm in able if arm.unit == unit and arm.for_an_answer]
         if paid:
             least, cost = min(paid, key=lambda one: one[1].value)
-            text = f"{least.label}, {cost.value:,.0f}{_range(cost, digits=',.0f')}, in {unit}"
+            text = f"{least.label}, {figure(cost.value)}{_range(cost, digits=0)}, in {unit}"
             others = _beside(least, [arm for arm, _ in paid], comparison, lambda pair: pair.p_cost)
             told.append(f"Fewest tokens for a right answer: {text}{others}.")
     return told
@@ -65,21 +66,33 @@ def _beside(
 
 
 def _gained(arms: Sequence[ArmSummary], comparison: Comparison) -> list[str]:
-    """The greatest memory-isolated gain, and how many agents gained or lost."""
-    labels = {arm.label for arm in arms}
-    gains = {pair.a: (pair.metrics["em"], pair.p["em"]) for pair in comparison.gains if pair.a in labels}
-    if not gains:
+    """For each `no_memory` the greatest gain over it, who is like that, and how many gained or lost."""
+    by_label = {arm.label: arm for arm in arms}
+    over: dict[str, list[Pair]] = {}
+    for pair in comparison.gains:
+        if pair.a in by_label:
+            over.setdefault(pair.b, []).append(pair)
+    if not over:
         asking = any(arm.model and arm.agent != WITHOUT and arm.compares for arm in arms)
         return [f"What memory gained is not known: add {WITHOUT} to see it."] if asking else []
-    most = max(gains, key=lambda label: gains[label][0].value)
-    sure = [gain.value > 0 for gain, p in gains.values() if _sure(p)]
+    told = []
+    for without, gains in over.items():
+        most = max(gains, key=lambda pair: pair.metrics["em"].value)
+        like = _beside(by_label[most.a], [by_label[pair.a] for pair in gains], comparison, _p_em)
+        told.append(_most(most, like, without, gains))
+    return told
+
+
+def _most(most: Pair, like: str, without: str, gains: Sequence[Pair]) -> str:
+    """A sentence on the gains over one `no_memory`: the greatest, who is like it, how many there are."""
+    sure = [pair.metrics["em"].value > 0 for pair in gains if _sure(pair.p["em"])]
     of = f"of {len(gains)} agent{'s' * (len(gains) != 1)}"
     beyond = f"{of} {sum(sure)} gained and {len(sure) - sum(sure)} lost beyond chance."
-    gain, p = gains[most]
-    value = f"{gain.value:+z.3f} EM{_range(gain, '+')}, p {p_told(p)}"
+    gain, p = most.metrics["em"], most.p["em"]
+    value = f"{figure(gain.value, 3, '+')} EM{_range(gain, '+')}, p {p_told(p)}"
     if gain.value <= 0:
-        return [f"No gain by memory seen over {WITHOUT}: at most {value}; {beyond}"]
-    return [f"Most gained by memory over {WITHOUT}: {most}, {value}; {beyond}"]
+        return f"No gain seen over {without}: at most {value}; {beyond}"
+    return f"Most gained over {without}: {most.a}, {value}{like}; {beyond}"
 
 
 def _em(arm: ArmSummary) -> float:
@@ -87,13 +100,17 @@ def _em(arm: ArmSummary) -> float:
     return -1.0 if em is None else em.value
 
 
+def _p_em(pair: Pair) -> float:
+    return pair.p["em"]
+
+
 def _sure(p: float | None) -> bool:
     """Whether a difference is beyond chance."""
     return p is not None and p < BEYOND
 
 
-def _range(interval: Interval | None, sign: str = "", digits: str = ".2f") -> str:
+def _range(interval: Interval | None, sign: str = "", digits: int = 2) -> str:
     if interval is None or interval.low is None or interval.high is None:
         return ""
     between = " to " if sign else "–"
-    return f" ({interval.low:{sign}z{digits}}{between}{interval.high:{sign}z{digits}})"
+    return f" ({figure(interval.low, digits, sign)}{between}{figure(interval.high, digits, sign)})"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-import numpy as np
 
 from mempo_benchmarks.chance import BEYOND, p_told
 from mempo_benchmarks.conclusion import conclusions
 from mempo_benchmarks.costs import COSTS, Cost, Spent
+from mempo_benchmarks.figures import cell, difference, figure, percent
 from mempo_benchmarks.journal import told
 from mempo_benchmarks.metrics import KEPT_NOTE, METRICS, Metric
 from mempo_benchmarks.pairs import Pair
@@ -39,13 +39,17 @@ METHOD = (
     "Tokens are the model's own where its calls tell of them, else those of the tokenizer below."
 )
 
+DECIDES = (
+    "p decides what is beyond chance, not whether the interval leaves 0 out: the test is exact, the interval "
+    "an estimate that is too narrow for few pairs that differ"
+)
+
 GAIN = "Memory-isolated gain: paired differences to no_memory with the same model"
 
 _ACCURACY = ("em", "f1", "em_relaxed", "evidence_recall", "evidence_kept")
 _COST = ("rounds", "invalid_rounds", "peak", "total", "dependency")
 _SHOWN = ("differing", "notes", "arms", "pairs", "gains", "front", "baseline")
 _DIFFERENCES = ("em", "f1", "peak", "total")
-_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 # --- Words -------------------------------------------------------------------------------------------------
@@ -60,6 +64,13 @@ def lead(plan: Plan) -> str:
         f"{len(plan.arms)} agents · {count:,} episode{'s' * (count != 1)} of {each} · "
         f"{Path(plan.dataset).name}, {settings['split']} · {address(plan.retriever)}, top {settings['top_k']}"
     )
+
+
+def leads(comparison: Comparison) -> list[tuple[str, str]]:
+    """Of each run `lead` and `behind`; of several, with what the run is called."""
+    several = comparison.names if len(comparison.runs) > 1 else {}
+    starts = {run: f"{name}: " for run, name in several.items()}
+    return [(starts.get(run, "") + lead(plan), behind(plan)) for run, plan in comparison.runs]
 
 
 def behind(plan: Plan) -> str:
@@ -117,21 +128,21 @@ def tables(comparison: Comparison, whole: bool = True) -> list[Table]:
         em, *others = (metric.label for metric in different)
         rows = []
         for pair in filter(None, pairs):
-            first, *rest = (_difference(m, pair.metrics.get(m.key)) for m in different)
+            first, *rest = (difference(m, pair.metrics.get(m.key)) for m in different)
             rows.append([named(pair) + _left_out(pair), first, p_told(pair.p["em"]), *rest])
-        return [table(title, ["agent", em, "its p", *others], rows)] if rows else []
+        return [table(title, ["agent", em, "its p", *others], rows, DECIDES)] if rows else []
 
     first = [
         table(
             "Accuracy",
             ["agent", "episodes", *(metric.label for metric in accuracy)],
-            [[_name(arm), _episodes(arm), *(_cell(m, arm.metrics[m.key]) for m in accuracy)] for arm in arms],
+            [[_name(arm), _episodes(arm), *(cell(m, arm.metrics[m.key]) for m in accuracy)] for arm in arms],
             KEPT_NOTE,
         ),
         table(
             f"Cost of an episode{tokens_in(comparison)}",
             ["agent", *(metric.label for metric in cost)],
-            [[_name(arm), *(_cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
+            [[_name(arm), *(cell(m, arm.metrics[m.key]) for m in cost)] for arm in arms],
         ),
         *paired(GAIN, lambda p: p.a if p.b == WITHOUT else f"{p.a}\nto {p.b}", comparison.gains),
     ]
@@ -161,7 +172,7 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
         return f"{arm.label} ({arm.role})" if arm.role else arm.label
 
     def shares(title: str, heads: Iterable[int], of: Callable[[Several], Sequence[float]]) -> Table:
-        rows = [[in_a_line(arm), *(f"{100 * share:.0f}" for share in of(several))] for arm, several in known]
+        rows = [[in_a_line(arm), *(figure(100 * share) for share in of(several))] for arm, several in known]
         made = table(title, ["agent", *map(str, heads)], rows)
         made.padding, made.show_edge = 0, False  # sixteen times 100 beside the ceiling take 80 columns
         return made
@@ -171,7 +182,7 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
             "Sums over the questions of an episode",
             ["agent", "EM sum", "F1 sum"],
             [
-                [_name(arm), _cell(summed["em"], several.em), _cell(summed["f1"], several.f1)]
+                [_name(arm), cell(summed["em"], several.em), cell(summed["f1"], several.f1)]
                 for arm, several in known
             ],
         ),
@@ -218,7 +229,7 @@ def _spent(arms: Sequence[ArmSummary]) -> list[Table]:
 
     def spent(title: str, which: Callable[[Spent], Interval | None]) -> Table:
         rows = [
-            [_name(arm), *(_cell(c, which(arm.spent[c.key]) if c.key in arm.spent else None) for c in costs)]
+            [_name(arm), *(cell(c, which(arm.spent[c.key]) if c.key in arm.spent else None) for c in costs)]
             for arm in arms
         ]
         return table(title, ["agent", *(cost.label for cost in costs)], rows)
@@ -242,10 +253,8 @@ def _growth(arms: Sequence[ArmSummary]) -> Table:
     for arm in arms:
         means = [point.mean for point in arm.steady]
         if means:
-            span = f"{max(means) / min(means):.2f}" if min(means) else "–"
-            rows.append(
-                [_name(arm), f"{means[0]:,.0f}", f"{means[-1]:,.0f}", str(arm.steady[-1].round), span]
-            )
+            span = figure(max(means) / min(means), 2) if min(means) else "–"
+            rows.append([_name(arm), figure(means[0]), figure(means[-1]), str(arm.steady[-1].round), span])
     return table(
         "Prompt tokens by round",
         ["agent", "in round 2", "in the last", "which is", "greatest / least"],
@@ -262,9 +271,9 @@ def _outcomes(arms: Sequence[ArmSummary], failed: Metric) -> Table:
         [
             [
                 _name(arm),
-                _cell(failed, arm.metrics[failed.key]),
+                cell(failed, arm.metrics[failed.key]),
                 str(arm.masked) if arm.done else "–",
-                *(f"{arm.outcomes.get(reason, 0):.1%}" if arm.done else "–" for reason in shown),
+                *(percent(arm.outcomes.get(reason, 0), 1) if arm.done else "–" for reason in shown),
             ]
             for arm in arms
         ],
@@ -284,54 +293,6 @@ def _left_out(pair: Pair) -> str:
     return f"\n{pair.left_out:,} of {pair.episodes + pair.left_out:,} left out" if pair.left_out else ""
 
 
-def _number(metric: Metric | Cost, value: float, sign: str = "") -> str:
-    if isinstance(metric, Cost) and metric.money:
-        return _money(value, 3)
-    if isinstance(metric, Metric) and metric.share:
-        return f"{value:{sign}z.3f}"
-    return f"{value:{sign}z,.0f}" if abs(value) >= 100 else f"{value:{sign}z,.1f}"
-
-
-def _bound(metric: Metric | Cost, value: float, sign: str = "") -> str:
-    """A bound: two digits of a share or of dollars, three of a large number."""
-    if isinstance(metric, Cost) and metric.money:
-        return _money(value, 2)
-    if isinstance(metric, Metric) and metric.share:
-        return f"{value:{sign}z.2f}"
-    if abs(value) < 1e4:
-        return _number(metric, value, sign)
-    value = float(f"{value:.3g}")
-    size, unit = next(one for one in _UNITS if abs(value) >= one[0])
-    return f"{value / size:{sign}g}{unit}"
-
-
-def _money(value: float, digits: int) -> str:
-    """Dollars: cents from one dollar on, else as many places as it takes."""
-    if value >= 1:
-        return f"${value:,.2f}"
-    return f"${np.format_float_positional(value, digits, fractional=False, trim='-')}"
-
-
-def _cell(metric: Metric | Cost, interval: Interval | None) -> str:
-    """The value, and its bounds in the line below."""
-    if interval is None:
-        return "–"
-    value = _number(metric, interval.value)
-    if interval.low is None or interval.high is None:
-        return value
-    return f"{value}\n{_bound(metric, interval.low)}–{_bound(metric, interval.high)}"
-
-
-def _difference(metric: Metric, interval: Interval | None) -> str:
-    """The value with its sign, and its bounds below each other: several beside each other stay narrow."""
-    if interval is None:
-        return "–"
-    value = (_number if abs(interval.value) < 1e6 else _bound)(metric, interval.value, "+")
-    if interval.low is None or interval.high is None:
-        return value
-    return f"{value}\n{_bound(metric, interval.low, '+')} to\n{_bound(metric, interval.high, '+')}"
-
-
 # --- The page ----------------------------------------------------------------------------------------------
 
 
@@ -345,12 +306,11 @@ def report_page(comparison: Comparison, folder: Path) -> str:
     runs = [_run(run, plan, folder) for run, plan in comparison.runs]
     words = {RIGHT: "Answered rightly."} | {str(reason): text for reason, text in FAILURES.items()}
     data = {
-        "lead": list(
-            dict.fromkeys(text for _, plan in comparison.runs for text in (lead(plan), behind(plan)))
-        ),
+        "lead": [text for line, models in leads(comparison) for text in (line, models) if text],
         "conclusions": conclusions(comparison),
         "units": comparison.units,
         "kept": KEPT_NOTE,
+        "decides": DECIDES,
         "method": METHOD,
         "runs": runs,
         "metrics": [

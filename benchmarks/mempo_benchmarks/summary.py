@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,19 +152,18 @@ class Comparison(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(arm.unit for arm in self.arms if arm.unit))
 
     @property
-    def by_questions(self) -> dict[str, list[ArmSummary]]:
-        """The arms that were asked the same questions, by their runs; one entry if all were.
+    def names(self) -> dict[str, str]:
+        """What each run is called."""
+        return _names([run for run, _ in self.runs])
 
-        Runs are told by the names of their folders; where two of these are alike, by whole paths.
-        """
+    @property
+    def by_questions(self) -> dict[str, list[ArmSummary]]:
+        """The arms that were asked the same questions, by the names of their runs; one entry if all were."""
         sets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for run, plan in self.runs:
             sets.setdefault((plan.data, plan.questions), []).append(run)
-        short = len({Path(run).name for run, _ in self.runs}) == len(self.runs)
         return {
-            ", ".join(Path(run).name if short else run for run in runs): [
-                arm for arm in self.arms if arm.run in runs
-            ]
+            ", ".join(self.names[run] for run in runs): [arm for arm in self.arms if arm.run in runs]
             for runs in sets.values()
         }
 
@@ -204,12 +203,11 @@ def compare(
     prices = prices or {}
     check_prices(prices, {arm.model for plan in plans.values() for arm in plan.arms})
     told = _told(plans)
-    names = Counter(arm.agent for _, arm, _ in told)
+    times, names = Counter(arm.agent for _, arm, _ in told), _names(plans)
     arms: list[ArmSummary] = []
     rows: dict[str, list[Row]] = {}
     for run, arm, played in told:
-        label = arm.agent if names[arm.agent] == 1 else f"{arm.agent} ({Path(run).name})"
-        label = label if label not in rows else f"{arm.agent} ({run})"
+        label = arm.agent if times[arm.agent] == 1 else f"{arm.agent} ({names[run]})"
         rows[label] = played
         arms.append(_summary(label, run, plans[run], arm, played, prices.get(arm.model)))
     chosen = lookup(
@@ -227,6 +225,12 @@ def compare(
         front=tuple(_front(arms)),
         baseline=chosen,
     )
+
+
+def _names(runs: Collection[str]) -> dict[str, str]:
+    """What runs are called: the names of their folders; where two of these are alike, whole paths."""
+    short = len({Path(run).name for run in runs}) == len(runs)
+    return {run: Path(run).name if short else run for run in runs}
 
 
 def _told(plans: Mapping[str, Plan]) -> list[tuple[str, Arm, list[Row]]]:
@@ -254,8 +258,9 @@ def _role(agent: str) -> str:
 def _differing(plans: dict[str, Plan]) -> list[str]:
     """What differs between the first run and any other."""
     (first, plan), *others = plans.items()
+    names = _names(plans)
     return [
-        f"{difference} ({Path(first).name} / {Path(run).name})"
+        f"{difference} ({names[first]} / {names[run]})"
         for run, other in others
         for difference in differences(plan.common(), other.common())
     ]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mempo_env.ansi import printable
+from mempo_env.console import console
 from mempo_env.errors import ConfigError
 from mempo_env.questions.formats import KINDS, Summary, prepare
 from mempo_env.questions.prepared import FEW, Manifest, read_manifest
@@ -93,7 +93,7 @@ def _show(manifest: Manifest, losses: dict[str, int]) -> None:
     table.add_row("passages", f"{manifest.passages:,}")
     for name, count in losses.items():
         table.add_row(name, f"{count:,}")
-    Console().print(table, f"fingerprint {manifest.fingerprint}")
+    console().print(table, f"fingerprint {manifest.fingerprint}")
 
 
 def _plain(text: str) -> Text:
@@ -114,4 +114,4 @@ def _show_question(question: Question) -> None:
     table.add_column(overflow="fold")
     for row in rows:
         table.add_row(*map(_plain, row))
-    Console().print(table)
+    console().print(table)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mempo_env.console import console
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -37,7 +38,6 @@ def lab(
 ) -> None:
     """Rank estimators by the true advantages of memory operations, measured by forking the environment."""
     import torch
-    from rich.console import Console
 
     from mempo_benchmarks.credit.lab import run_lab
     from mempo_benchmarks.credit.reading import reading
@@ -50,12 +50,12 @@ def lab(
     found = run_lab(plan, run or [], out, estimator or [])
     write_page(out / PAGE, lab_page(found))
     drawn = write_plot(found, out / PLOT)
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    console.print(*tables(found), sep="\n")
+    screen = console(LOG_WIDTH)
+    screen.print(*tables(found), sep="\n")
     for title, sentences in reading(found):
-        console.print(title, style="bold")
+        screen.print(title, style="bold")
         for sentence in sentences:
-            console.print(f"- {sentence}")
+            screen.print(f"- {sentence}")
     typer.echo(f"lab: {out / PAGE}{f', {out / PLOT}' if drawn else ''}")
 
 
@@ -73,7 +73,6 @@ def show(
 ) -> None:
     """Show one rollout of a run's policy with what all estimators say of each of its decisions."""
     import torch
-    from rich.console import Console
 
     from mempo_benchmarks.credit.batch import open_run
     from mempo_benchmarks.credit.report import show_page
@@ -88,9 +87,9 @@ def show(
         check_place(html)
     name = run.resolve().name
     strips = toy_strips(task, config, policy, reference=reference, question=question, seed=seed, name=name)
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    for line in render(strips, reference, console.width):
-        console.print(line)
+    screen = console(LOG_WIDTH)
+    for line in render(strips, reference, screen.width):
+        screen.print(line)
     if html is not None:
         write_page(html, show_page(strips, reference))
         typer.echo(f"page: {html}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mempo_benchmarks.credit.measures import REFERENCE
 from mempo_benchmarks.credit.results import FEW, LEAST, USEFUL, Lab, Row, Stage
+from mempo_benchmarks.figures import figure, percent
 from mempo_benchmarks.stats import Interval
 
 LIMITS = (
@@ -23,8 +24,8 @@ LIMITS = (
 
 def number(value: float, digits: int = 2, sign: str = "") -> str:
     """A number with a true minus, and no sign before 0."""
-    text = f"{value:{sign}.{digits}f}"
-    return text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")
+    text = figure(value, digits, sign)
+    return text.replace("-", "−") if set(text) & set("123456789") else text.lstrip("+")
 
 
 def span(interval: Interval, digits: int = 2, sign: str = "") -> str:
@@ -42,7 +43,7 @@ def reading(lab: Lab) -> list[tuple[str, list[str]]]:
 
 
 def _title(stage: Stage) -> str:
-    return f"{stage.name}: {stage.em:.0%} of the objectives right"
+    return f"{stage.name}: {percent(stage.em)} of the objectives right"
 
 
 def _stage(stage: Stage) -> list[str]:
@@ -144,8 +145,8 @@ def _chance(stage: Stage) -> str:
     if base is None or memory is None:
         return ""
     return (
-        f"When the rest of the group is drawn anew, {base.value:.0%} of the variance of {REFERENCE} is "
-        f"chance, and {memory.value:.0%} of that of mempo."
+        f"When the rest of the group is drawn anew, {percent(base.value)} of the variance of {REFERENCE} is "
+        f"chance, and {percent(memory.value)} of that of mempo."
     )
 
 
@@ -154,7 +155,7 @@ def _gold(stage: Stage) -> str:
         return "No gold fact was in view that could be kept and dropped."
     text = (
         f"Keeping a gold fact instead of dropping it is truly worth {span(stage.gold, 3, '+')} of R; the "
-        f"policy kept {stage.gold_kept:.0%} of {stage.gold_facts}."
+        f"policy kept {percent(stage.gold_kept)} of {stage.gold_facts}."
     )
     found = [
         f"{name} {span(gold, 3, '+')}" for name in (REFERENCE, "mempo") if (gold := _row(stage, name).gold)

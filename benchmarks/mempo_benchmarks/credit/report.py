@@ -65,11 +65,11 @@ def lead(stage: Stage) -> str:
     low, high = stage.fork_range
     gold = "–" if stage.gold is None else span(stage.gold, 3, "+")
     return (
-        f"{stage.name} ({stage.trained}) · em {stage.em:.2f}, success {stage.success:.2f} · "
+        f"{stage.name} ({stage.trained}) · em {number(stage.em, 2)}, success {number(stage.success, 2)} · "
         f"{stage.operations} operations, {stage.pairs:,} pairs of forks ({low} to {high} each "
-        f"after the pilot; independent ones would have taken {stage.saved:.1f} times as many) · true "
-        f"advantages: sd {stage.signal:.3f}, standard error {stage.se:.3f}, reliability "
-        f"{stage.reliability[0]:.2f} · a gold fact kept: {gold}"
+        f"after the pilot; independent ones would have taken {number(stage.saved, 1)} times as many) · true "
+        f"advantages: sd {number(stage.signal, 3)}, standard error {number(stage.se, 3)}, reliability "
+        f"{number(stage.reliability[0], 2)} · a gold fact kept: {gold}"
     )
 
 
@@ -79,7 +79,7 @@ def _estimators(stage: Stage) -> Table:
     ]
     title = "Estimators against the truth"
     if stage.reliability[0] < LEAST:
-        title += f" (no correlation: its reliability is {stage.reliability[0]:.2f}, below {LEAST})"
+        title += f" (no correlation: its reliability is {number(stage.reliability[0], 2)}, below {LEAST})"
     if len(set(stage.question)) < FEW:
         title += f" (fewer than {FEW} questions: the intervals are too narrow)"
     return table(title, ["estimator", *(label for _, label, _ in COLUMNS)], rows)
@@ -166,7 +166,7 @@ def write_plot(lab: Lab, path: Path) -> bool:
                 bounds = [row.rank.value if end is None else end for end in ends]
                 axis.plot(bounds, [y, y], color="C0", linewidth=2)
                 axis.plot(row.rank.value, y, "o", color="C0", markersize=5)
-        title = f"{stage.name}: em {stage.em:.2f}, reliability {stage.reliability[0]:.2f}"
+        title = f"{stage.name}: em {number(stage.em, 2)}, reliability {number(stage.reliability[0], 2)}"
         axis.set(title=title, yticks=range(len(names)), yticklabels=names)
         axis.title.set_fontsize(10)
         axis.grid(axis="x", alpha=0.3)

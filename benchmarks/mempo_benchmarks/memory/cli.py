@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from mempo_env.console import console
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -125,8 +126,6 @@ def _recorded(run: Path, agent: str | None) -> tuple[dict[str, Sequence[Any]], d
 
 def _show(cells: Sequence[Any], out: Path) -> None:
     """Print a sweep, and write it as a table and a plot."""
-    from rich.console import Console
-
     from mempo_benchmarks.memory.plot import plot
     from mempo_benchmarks.memory.sweep import PLOT, TABLE, swept, telling, warning, write_table
     from mempo_benchmarks.report import table
@@ -142,12 +141,12 @@ def _show(cells: Sequence[Any], out: Path) -> None:
     heads = [*(name.replace("_", " ") for name in axes), *measures.values()]
     sizes = sorted({len(cell.replays) for cell in cells})
     each = " to ".join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    console.print(
+    screen = console(LOG_WIDTH)
+    screen.print(
         table(f"Memory banks, streams each: {each}; intervals over streams that differ", heads, rows)
     )
     if text := warning(cells):
-        console.print(f"warning: {text}")
+        screen.print(f"warning: {text}")
     write_table(cells, out / TABLE)
     plot(cells, out / PLOT)
     typer.echo(f"table: {out / TABLE}\nplot: {out / PLOT}")
@@ -169,10 +168,11 @@ def _numbers(name: str, text: str, kind: type) -> list[Any]:
 def _told(interval: Any, measure: str) -> str:
     if interval is None:
         return "–"
+    from mempo_benchmarks.figures import figure
     from mempo_benchmarks.memory.sweep import IN_TOKENS
 
     digits = 0 if measure in IN_TOKENS else 2
-    value = f"{interval.value:,.{digits}f}"
+    value = figure(interval.value, digits)
     if interval.low is None or interval.high is None:
         return value
-    return f"{value}\n{interval.low:,.{digits}f}–{interval.high:,.{digits}f}"
+    return f"{value}\n{figure(interval.low, digits)}–{figure(interval.high, digits)}"

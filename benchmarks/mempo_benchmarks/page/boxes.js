@@ -1,6 +1,10 @@
 // What the pages of the benchmarks are built of: signed numbers, sections, tables, plots that follow the width, choices.
 
-const fixed = (digits) => (value) => (Number(value.toFixed(digits)) === 0 ? (0).toFixed(digits) : value.toFixed(digits).replace("-", "−"));
+// A number with so many digits; halves go away from zero, as `mempo_benchmarks.figures` has it, and no zero has a minus.
+const fixed = (digits) => {
+  const style = new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
+  return (value) => { const text = style.format(value); return /[1-9]/.test(text) ? text.replace("-", "−") : text.replace("-", ""); };
+};
 const signed = (show) => (value) => (value > 0 && /[1-9]/.test(show(value)) ? `+${show(value)}` : show(value));
 
 const section = (title, text, ...children) => h("section", { class: "box" }, h("h2", {}, title), text && h("p", {}, text), ...children);

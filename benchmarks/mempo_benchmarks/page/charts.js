@@ -32,7 +32,7 @@ const rowLabels = (texts, width) => {
   return [left, (text, i) => svg("text", { x: 0, y: i * ROW + ROW / 2 + 4, class: "name" }, svg("title", {}, text), cut(text, most))];
 };
 
-const chance = (p) => (p < 0.001 ? "<0.001" : p < 0.1 ? String(Math.floor(1000 * p) / 1000) : p.toFixed(2));
+const chance = (p) => (p < 0.001 ? "<0.001" : p < 0.1 ? String(Math.floor(1000 * p) / 1000) : fixed(2)(p));
 
 const about = (interval, show) =>
   interval.low === null ? show(interval.value) : `${show(interval.value)}, 95 % interval ${show(interval.low)} to ${show(interval.high)}`;
@@ -136,8 +136,8 @@ const scatter = (points, front, width, labels, shows) => {
 
 const CROWD = 4;
 
-/** Curves with bands, which more than a few show one at a time; `series` = [{label, style, least, points: [{round, episodes, mean, low, high}]}]. */
-const curves = (series, width, labels, show) => {
+/** Curves with bands, which more than a few show one at a time; `series` = [{label, style, least, points: [{round, episodes, mean, low, high}]}], `tip` tells of a point. */
+const curves = (series, width, labels, tip) => {
   const all = series.flatMap((one) => one.points), height = tall(width), last = Math.max(...all.map((point) => point.round), 2);
   const every = Math.ceil((last - 1) / (width < 420 ? 6 : 12)), up = extent(all.map((point) => point.high));
   const rounds = Array.from({ length: Math.floor((last - 1) / every) + 1 }, (_, i) => 1 + i * every);
@@ -151,7 +151,7 @@ const curves = (series, width, labels, show) => {
       svg("polyline", { class: "curve few", points: path(few, "mean") }),
       points.map((point) => svg("circle", { class: point.episodes > least ? "mean" : "mean few", cx: x(point.round), cy: y(point.mean), r: 2.5 })),
       points.map((point) => svg("circle", { class: "hover", cx: x(point.round), cy: y(point.mean), r: 9 },
-        svg("title", {}, `${label}, round ${point.round}: ${show(point.mean)} ${labels[1]}, 10 to 90 % ${show(point.low)} to ${show(point.high)}, ${plural(point.episodes, "episode")}`))));
+        svg("title", {}, `${label}, ${labels[0]} ${point.round}: ${tip(point)}, ${plural(point.episodes, "episode")}`))));
   };
   return picture(width, height, `${labels[1]} by ${labels[0]}`, nodes, series.map(one));
 };

@@ -120,10 +120,15 @@ const gains = ({ arms, gains, metrics }) =>
       plot((width) => intervals(rows, width, signed(share), { tick: signed(exact), label: `Gain in ${metric.label} over no_memory` })));
   }));
 
+/** Curves with their legend; where there are many it is said how to see a band. */
+const curved = (series, labels, tip) => [plot((width) => curves(series, width, labels, tip)),
+  h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label))),
+  series.length > CROWD && h("p", { class: "lead" }, "With so many agents a band is drawn where one points at its curve.")];
+
 const places = ({ arms }) => {
   const known = arms.filter(({ several }) => several);
-  const series = known.map(({ label, style, several }) => ({ label, style, least: 0,
-    points: several.positions.map(({ value, low, high }, i) => ({ round: i + 1, mean: value, low, high, episodes: 1 })) }));
+  const series = known.map(({ label, style, several, done }) => ({ label, style, least: 0,
+    points: several.positions.map(({ value, low, high }, i) => ({ round: i + 1, mean: value, low, high, episodes: done })) }));
   const sums = ["em", "f1"].map((key) => ({
     label: `${key.toUpperCase()} sum`, about: `${key.toUpperCase()} summed over the questions of an episode.`, of: ({ several }) => several[key].value,
     cell: ({ several }) => cell(several[key], "", fixed(2), fixed(2)),
@@ -132,15 +137,15 @@ const places = ({ arms }) => {
     label: `${k} answered`, about: "Share of the episodes in which so many questions got an answer.", of: ({ several }) => several.answered[k],
     cell: ({ several }) => h("td", {}, percent(several.answered[k])),
   }));
-  return [plot((width) => curves(series, width, ["question", "EM"], share)),
-    h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label))),
+  const tip = ({ mean, low, high }) => `EM ${about({ value: mean, low, high }, share)}`;
+  return [curved(series, ["question", "EM"], tip),
     sortable("Sums and answers", known, [agent, ...sums, ...counts])];
 };
 
 const prompts = (view) => byUnit(view, (arms, unit) => {
   const series = arms.filter((arm) => arm.prompts.length).map(({ label, style, prompts, done }) => ({ label, style, points: prompts, least: done / 10 }));
-  return series.length > 0 && [plot((width) => curves(series, width, ["round", `prompt tokens${unit}`], tokens)),
-    h("ul", { class: "legend" }, series.map(({ label, style }) => h("li", {}, h("span", { class: `dot ${style}` }), label)))];
+  const tip = ({ mean, low, high }) => `${tokens(mean)} prompt tokens${unit}, 10 to 90 % ${tokens(low)} to ${tokens(high)}`;
+  return series.length > 0 && curved(series, ["round", `prompt tokens${unit}`], tip);
 });
 
 const paired = ({ arms, metrics, pairs, baseline }) => {
@@ -186,19 +191,19 @@ const episodes = ({ runs }) => section("Every episode", "Round by round: what th
 const show = (data) => {
   const view = { ...data, arms: styled(data.arms) };
   byId("report").replaceChildren(h("div", {},
-    h("header", {}, h("h1", {}, document.title), data.lead.filter(Boolean).map((line) => h("p", { class: "lead" }, line))),
+    h("header", {}, h("h1", {}, document.title), data.lead.map((line) => h("p", { class: "lead" }, line))),
     notes(view),
     section("In short", "Floors and ceiling stand aside.", h("ul", { class: "short" }, data.conclusions.map((line) => h("li", {}, line)))),
     section("Results", `Means over all episodes, failed ones included, with 95 % intervals.${data.units.length === 1 ? ` Tokens are ${data.units[0]}.` : ""} Click a heading to sort.`, results(view), h("p", { class: "lead" }, `${data.kept}.`)),
     section("At a glance", "Means and 95 % intervals.", panels(view)),
-    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory. Beyond chance where p, of the exact sign-flip test, is below 0.05. Episodes that failed by no fault of the agent are left out.", gains(view)),
-    view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, with its interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
+    view.gains.length > 0 && section("What the memory is worth", "The memory-isolated gain: paired differences to the agent without a memory, with the same model on the same questions, so that a strong reader does not pass for a good memory. Beyond chance where p, of the exact sign-flip test, is below 0.05. Episodes that failed by no fault of the agent are left out.", h("p", { class: "lead" }, `${data.decides}.`), gains(view)),
+    view.arms.some(({ several }) => several) && section("Several questions in an episode", "EM of the question in each place, a band for its 95 % interval; sums over the questions of an episode, and how many of them got an answer.", places(view)),
     view.costs.length > 0 && section("What it cost", "Means over all episodes, and sums over all episodes for each question that was answered rightly.", costs(view)),
     section("Why questions failed", "Each question of each episode has one outcome: right, or the first reason that holds.", reasons(view)),
     h("div", { class: "pair" },
-      section("Prompt tokens by round", "All calls of a round together: the mean over the episodes that came to it, with their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
+      section("Prompt tokens by round", "All calls of a round together: the mean over the episodes that came to it, a band for their 10th to 90th percentile; faint where a tenth of them or fewer are left.", prompts(view)),
       section("Accuracy against peak tokens", "Dotted: the front of agents that no other beats in both. The ceiling knows the gold and stands aside.", tradeoff(view))),
-    view.pairs.length > 0 && section("Paired differences", "Of the same questions, with 95 % intervals. A difference is beyond chance where p, of the exact sign-flip test, is below 0.05.", paired(view)),
+    view.pairs.length > 0 && section("Paired differences", "Of the same questions, with 95 % intervals. A difference is beyond chance where p, of the exact sign-flip test, is below 0.05.", h("p", { class: "lead" }, `${data.decides}.`), paired(view)),
     episodes(view),
     h("section", { class: "box" }, h("h2", {}, "Reproduce"), h("p", {}, data.method), facts(view))));
 };

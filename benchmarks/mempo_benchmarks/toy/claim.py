@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mempo_benchmarks.figures import figure
 from mempo_benchmarks.stats import Interval, mean_interval
 from mempo_benchmarks.toy.sweep import OVER_RUNS, Arm, Learned, by_group, learned, run_all, table, told
 from mempo_env.files import atomic_file
@@ -118,9 +119,9 @@ def _table(results: Sequence[Learned]) -> str:
             told(r.success),
             f"{r.reached} of {r.arm.seeds}",
             "never" if r.median is None else f"{r.median:,}",
-            f"{r.recall:.2f}",
-            f"{r.em:.2f}",
-            f"{r.seconds:.0f}",
+            figure(r.recall, 2),
+            figure(r.em, 2),
+            figure(r.seconds),
         ),
         HEAD,
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from msgspec import UNSET, Struct
 
+from mempo_benchmarks.figures import figure, percent
 from mempo_benchmarks.stats import Interval, runs_interval
 from mempo_benchmarks.toy.sweep import (
     OVER_RUNS,
@@ -25,8 +26,9 @@ from mempo_benchmarks.toy.sweep import (
     read_steps,
     told,
 )
+from mempo_env.console import console
 from mempo_env.errors import ResultsError
-from mempo_trainers.run import RESULT, SETTINGS, begun, read_settings
+from mempo_trainers.run import RESULT, SETTINGS, begun, read_rows, read_settings
 from mempo_trainers.run_settings import flat
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -46,6 +48,12 @@ HEADS = (
     "degenerate groups",
     "seconds",
     "training",
+)
+COUNTED = (
+    f"success: on new episodes after training, mean over runs; rollouts to {SUCCESS}: until the mean success "
+    f"of {WINDOW} training steps in a row is {SUCCESS}, median over runs (never, or not yet: half of them or "
+    "more did not get there), with how many got there where not all did; degenerate groups: the share whose "
+    "outcomes are all equal; training: success while training"
 )
 
 
@@ -82,49 +90,52 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="File for the curves, a PNG.")] = None,
 ) -> None:
     """Compare training runs: the settings that differ, success with its interval over seeds, and curves."""
-    from rich.console import Console
-
     from mempo_benchmarks.report import table
     from mempo_benchmarks.toy.plots import curves
 
     groups = grouped(runs)
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    screen = console(LOG_WIDTH)
     rows = [_row(name, group) for name, group in groups.items()]
-    console.print(table("Training runs", HEADS, rows))
+    shown = table("Training runs", HEADS, rows)
+    shown.columns[-1].justify = "left"  # curves start together, and end where they end
+    screen.print(shown)
+    screen.print(COUNTED, soft_wrap=True)
     for run in _runs(runs):
-        if not begun(run):
-            console.print(f"left out: {run}: no step was done", soft_wrap=True)
+        if reason := _left_out(run):
+            screen.print(f"left out: {run}: {reason}", soft_wrap=True)
     if any(group.success is not None and group.success.low is None for group in groups.values()):
-        console.print(OVER_RUNS, soft_wrap=True)
+        screen.print(OVER_RUNS, soft_wrap=True)
     if not all(group.finished for group in groups.values()):
-        console.print(
+        screen.print(
             f"* not finished: success is the mean of the last {WINDOW} steps of training, not of new "
             "episodes; seconds are of the steps that are done; the curve ends with the shortest run",
             soft_wrap=True,
         )
     if changed := _changed([group.settings for group in groups.values()]):
-        console.print(
+        screen.print(
             f"! these runs were not given the same: {', '.join(changed)} differ, though what names them does "
             "not",
             soft_wrap=True,
         )
     if out is not None:
         curves({"": {name: group.course for name, group in groups.items()}}, out)
-        console.print(f"curves: {out}")
+        screen.print(f"curves: {out}")
 
 
 def grouped(folders: Sequence[Path]) -> dict[str, Group]:
     """Runs by the settings in which they differ, whatever form these are written in.
 
     Raises:
-        ResultsError: if there is no run in a folder, or none with a finished step among all, or one of the
-            settings and the seed of another, or what is there cannot be read.
+        ResultsError: if there is no run in a folder, or none to compare among all, or one of the settings and
+            the seed of another, or what is there cannot be read.
     """
     found: list[list[Path]] = []
-    settings = {run: _settings(run) for run in _runs(folders) if begun(run)}
+    reasons = {run: _left_out(run) for run in _runs(folders)}
+    settings = {run: _settings(run) for run, reason in reasons.items() if not reason}
     if not settings:
         raise ResultsError(
-            f"{', '.join(map(str, folders))}: wanted a training run with at least one step done, found none"
+            f"{', '.join(map(str, folders))}: wanted a training run to compare, found none "
+            f"({'; '.join(dict.fromkeys(reasons.values()))})"
         )
     steps = {run: read_steps(run) for run in settings}
     width = point_width(list(steps.values()))
@@ -148,6 +159,16 @@ def grouped(folders: Sequence[Path]) -> dict[str, Group]:
 def _runs(folders: Sequence[Path]) -> list[Path]:
     """All runs in some folders, each once."""
     return list(dict.fromkeys(run for folder in folders for run in _some_in(folder)))
+
+
+def _left_out(run: Path) -> str:
+    """Why a run is no part of a comparison; "" if it is one."""
+    if not begun(run):
+        return "no step was done"
+    first = read_rows(run, whole=False)[:1]
+    if first and "success" not in msgspec.json.decode(first[0]):
+        return "its steps have no success, as those of a warm start by imitation have none"
+    return ""
 
 
 def _some_in(folder: Path) -> list[Path]:
@@ -262,8 +283,8 @@ def _row(name: str, group: Group) -> tuple[str, ...]:
         str(group.runs),
         _succeeded(group) + mark,
         _reached(group),
-        "" if group.degenerate is None else f"{group.degenerate:.0%}",
-        f"{went.seconds:,.0f}{mark}",
+        "" if group.degenerate is None else percent(group.degenerate),
+        f"{figure(went.seconds)}{mark}",
         bars if group.finished else f"{bars} to step {went.steps:,}".lstrip(),
     )
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
+from mempo_benchmarks.figures import figure
 from mempo_benchmarks.stats import Interval, runs_interval, runs_intervals
 from mempo_env.errors import ResultsError
 from mempo_env.files import BAD_JSON
@@ -271,8 +272,8 @@ def by_group(results: Sequence[Learned]) -> dict[str, list[Learned]]:
 def told(interval: Interval) -> str:
     """An estimate with its interval, as text."""
     if interval.low is None or interval.high is None:
-        return f"{interval.value:.2f}"
-    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+        return figure(interval.value, 2)
+    return f"{figure(interval.value, 2)} [{figure(interval.low, 2)}, {figure(interval.high, 2)}]"
 
 
 def table(results: Sequence[Learned], row: Callable[[Learned], tuple[str, ...]], head: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from mempo_env.console import console
 from mempo_env.errors import ConfigError
 from mempo_trainers.doctor import Diagnosis, diagnose, reproduces
 from mempo_trainers.run import read_metrics, read_settings
@@ -62,12 +63,11 @@ def examine(run: Path, against: Path | None = None) -> Diagnosis:
 
 
 def _show(run: Path, found: Diagnosis) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    console.print(Text(f"{run}: {_lead(run, found)}"), soft_wrap=True)
+    screen = console()
+    screen.print(Text(f"{run}: {_lead(run, found)}"), soft_wrap=True)
     if found.findings:
         table = Table("symptom", "evidence, threshold, next", show_lines=True)
         for finding in found.findings:
@@ -76,11 +76,11 @@ def _show(run: Path, found: Diagnosis) -> None:
             table.add_row(
                 Text(f"{finding.symptom}\n{finding.severity}", style=colour), Text("\n".join(lines))
             )
-        console.print(table)
+        screen.print(table)
     for name, text in found.fine.items():
-        console.print(Text(f"checked, fine: {name}: {text}"), soft_wrap=True)
+        screen.print(Text(f"checked, fine: {name}: {text}"), soft_wrap=True)
     for name, text in _alike(found.unchecked).items():
-        console.print(Text(f"not checked: {name}: {text}"), soft_wrap=True)
+        screen.print(Text(f"not checked: {name}: {text}"), soft_wrap=True)
 
 
 def _alike(unchecked: dict[str, str]) -> dict[str, str]:
