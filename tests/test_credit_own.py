@@ -18,7 +18,8 @@ from mempo_env.errors import ConfigError
 from mempo_trainers.config import Config
 from mempo_trainers.credit import make
 from mempo_trainers.grpo import grpo
-from mempo_trainers.run import Run, read_metrics
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import read_metrics
 from mempo_trainers.toy import Toy, ToyDraw, restore, train
 
 OWN = '''

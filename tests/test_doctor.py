@@ -28,7 +28,8 @@ from mempo_trainers.doctor import SYMPTOMS, Finding
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.base import Policy, Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.run import Run, read_metrics
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import read_metrics
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw
 from train_help import train

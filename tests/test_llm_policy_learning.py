@@ -25,7 +25,8 @@ from mempo_trainers.config import Config
 from mempo_trainers.grpo import grpo
 from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySettings, open_policy
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import Run, read_metrics
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import read_metrics
 from mempo_trainers.sft import Examples, SftConfig, sft
 from mempo_trainers.tokens import Ragged
 from train_help import disk_of

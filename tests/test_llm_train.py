@@ -27,7 +27,7 @@ from mempo_trainers.llm.engines import Served, opened, save_anew
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_setup
 from mempo_trainers.llm.train import BEST, POLICY, Watcher, imitate, train
 from mempo_trainers.policies.huggingface import PolicySettings, open_policy
-from mempo_trainers.run import CHECKPOINT, RESULT, SETTINGS
+from mempo_trainers.run_files import CHECKPOINT, RESULT, SETTINGS
 from mempo_trainers.text import play
 from mempo_trainers.threads import fitting
 from tiny_lm_help import sharp

@@ -29,7 +29,8 @@ from mempo_trainers.doctor import SYMPTOMS, diagnose
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task, read_setup
 from mempo_trainers.llm.train import SHOWN, train
 from mempo_trainers.policies.huggingface import PolicySettings
-from mempo_trainers.run import Run, read_metrics, read_settings
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import read_metrics, read_settings
 from mempo_trainers.sft import SftConfig
 from mempo_trainers.trackers import IDENTITY, TRACKERS
 from train_help import COMMAND, TASK

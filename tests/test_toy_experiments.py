@@ -15,7 +15,7 @@ from mempo_benchmarks.toy.plots import curves, dots
 from mempo_benchmarks.toy.sweep import Arm, area_difference, by_group, learned, run_all
 from mempo_env.errors import ResultsError
 from mempo_trainers.config import Config
-from mempo_trainers.run import read_metrics
+from mempo_trainers.run_files import read_metrics
 from mempo_trainers.toy import Toy, ToyDraw
 
 SMALL = Config(steps=4, questions=2, rollouts=4)

@@ -23,7 +23,7 @@ from mempo_env.questions.world import synthetic
 from mempo_trainers import checkpoint
 from mempo_trainers.doctor.cli import examine
 from mempo_trainers.policies.tiny_lm import Shape, TinyLM
-from mempo_trainers.run import CHECKPOINT, METRICS, RESULT, SETTINGS
+from mempo_trainers.run_files import CHECKPOINT, METRICS, RESULT, SETTINGS
 from mempo_trainers.sft import SftConfig
 from mempo_trainers.toy_text import (
     CONFIG,

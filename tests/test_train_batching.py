@@ -12,7 +12,7 @@ from mempo_trainers import credit
 from mempo_trainers.batching import join, split_groups, take
 from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Rollouts
-from mempo_trainers.run import read_metrics
+from mempo_trainers.run_files import read_metrics
 from mempo_trainers.sample import sample
 from mempo_trainers.scores import scored
 from mempo_trainers.toy import Toy, ToyDraw

@@ -16,7 +16,7 @@ from mempo_benchmarks.toy.compare import grouped
 from mempo_benchmarks.toy.sweep import Step, course
 from mempo_env.cli import main
 from mempo_env.errors import ResultsError
-from mempo_trainers.run import METRICS, RESULT, SETTINGS
+from mempo_trainers.run_files import METRICS, RESULT, SETTINGS
 
 STEPS = 20
 

@@ -17,7 +17,8 @@ from mempo_trainers import checkpoint, credit
 from mempo_trainers.credit import Credit, Trajectories
 from mempo_trainers.grpo import grpo
 from mempo_trainers.policies.base import Rollouts
-from mempo_trainers.run import CHECKPOINT, Run, read_metrics
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import CHECKPOINT, read_metrics
 from mempo_trainers.toy import ToyDraw
 from train_help import CONFIG, TASK, assert_same, ended, metrics, toy
 

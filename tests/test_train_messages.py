@@ -17,7 +17,7 @@ from mempo_env.cli import main
 from mempo_trainers.config import PPO_CREDITS, Config
 from mempo_trainers.credit import CREDITS
 from mempo_trainers.llm.settings import Setup
-from mempo_trainers.run import METRICS, RESULT, SETTINGS
+from mempo_trainers.run_files import METRICS, RESULT, SETTINGS
 from train_help import metrics
 
 needs_transformers()

@@ -14,7 +14,8 @@ from mempo_env.cli import main
 from mempo_env.errors import ResultsError
 from mempo_trainers import checkpoint
 from mempo_trainers.config import Config
-from mempo_trainers.run import CHECKPOINT, METRICS, SETTINGS, Run
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import CHECKPOINT, METRICS, SETTINGS
 from mempo_trainers.toy import Toy, restore
 from train_help import (
     COMMAND,

@@ -23,14 +23,13 @@ from mempo_env.cli import main
 from mempo_env.errors import ResultsError
 from mempo_trainers.config import Config
 from mempo_trainers.policies.base import Policy, Rollouts
-from mempo_trainers.run import (
+from mempo_trainers.run import Run, load
+from mempo_trainers.run_files import (
     CHECKPOINT,
     METRICS,
     RESULT,
     SETTINGS,
-    Run,
     conclude,
-    load,
     read_metrics,
     read_result,
 )

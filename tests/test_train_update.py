@@ -22,7 +22,7 @@ from mempo_trainers.doctor.cli import examine
 from mempo_trainers.losses import AGGREGATIONS
 from mempo_trainers.policies.base import Responses, Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.run import CHECKPOINT
+from mempo_trainers.run_files import CHECKPOINT
 from mempo_trainers.toy import Toy, ToyDraw
 from mempo_trainers.update import Critic, update
 from train_help import TASK, metrics, played, train, wild, with_config

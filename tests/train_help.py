@@ -24,7 +24,8 @@ from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Policy, Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import CHECKPOINT, Run
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import CHECKPOINT
 from mempo_trainers.sample import Draw
 from mempo_trainers.toy import Toy, ToyDraw, draw_questions
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import os
 import sys
 import time
@@ -14,22 +13,25 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from mempo_env import viewer
 from mempo_env.errors import ResultsError, TrainingError
-from mempo_env.files import BAD_JSON, atomic_file, digest
+from mempo_env.files import atomic_file, digest
 from mempo_env.progress import progress
 from mempo_trainers import board, checkpoint
 from mempo_trainers.interrupt import held
 from mempo_trainers.policies.base import Policy
+from mempo_trainers.run_files import (
+    BENCH,
+    CHECKPOINT,
+    METRICS,
+    RESULT,
+    SETTINGS,
+    as_object,
+    begun,
+    read_rows,
+    read_settings,
+)
 from mempo_trainers.run_settings import ENDS, differences, endless, flat
 from mempo_trainers.trackers import check_trackers, tracked
-
-SETTINGS, METRICS, CHECKPOINT = viewer.SETTINGS, "metrics.jsonl", "checkpoint.safetensors"
-BENCH = "run.json"
-"""What a run of another kind has, which compares agents; both in one folder would hide each other."""
-
-RESULT = "result.json"
-"""What the trained policy does on questions it has never seen; written by who trains it."""
 
 FORMAT = 4
 
@@ -320,71 +322,12 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'nothing'}"
 
 
-def conclude(out: Path, result: Mapping[str, float]) -> None:
-    """Write what an evaluation says to the run."""
-    with atomic_file(out / RESULT) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(result)))
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings that a run was begun with; ResultsError if there are none."""
-    file = folder / SETTINGS
-    if not file.is_file():
-        raise ResultsError(
-            f"{file}: wanted a training run, found none; make one: mempo train toy --out {folder}"
-        )
-    return _object(str(file), file.read_bytes())
-
-
-def read_result(folder: Path) -> dict[str, float]:
-    """What the evaluation at the end of a run said; ResultsError if that can't be read."""
-    return _object(str(folder / RESULT), (folder / RESULT).read_bytes())
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's metrics, one a step."""
-    return [msgspec.json.decode(line) for line in read_rows(folder, whole=True)]
-
-
-def read_rows(folder: Path, *, whole: bool) -> list[bytes]:
-    """The lines of a run's metrics; what a killed process left of one is left out.
-
-    Raises:
-        ResultsError: for a line that is no row of its step, by file and number; with `whole`, also if there
-            is none at all.
-    """
-    file, rows = folder / METRICS, []
-    with file.open("rb") if file.is_file() else io.BytesIO() as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                break
-            step = _object(f"{file}:{number}", line).get("step")
-            if step != number:
-                raise ResultsError(f"{file}:{number}: wanted the row of step {number}, got that of {step}")
-            rows.append(line)
-    if whole and not rows:
-        raise ResultsError(f"{file}: wanted at least one row of metrics, found none")
-    return rows
-
-
-def begun(folder: Path) -> bool:
-    """Whether a step of a run was ever finished."""
-    return (folder / CHECKPOINT).exists() or bool(read_rows(folder, whole=False))
-
-
-def _object(place: str, text: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except BAD_JSON as error:
-        raise ResultsError(f"{place}: {error}; was it edited by hand?") from None
-
-
 def _go_on(folder: Path, before: bytes, now: bytes, start: Path | None) -> None:
     """Let a run go on to another end, or begin anew where no step was done.
 
     Other settings are refused by their names, and so are fewer steps than are done.
     """
-    there, here = (_object(str(folder / SETTINGS), text) for text in (before, now))
+    there, here = (as_object(str(folder / SETTINGS), text) for text in (before, now))
     told, end = differences(there, here), next(filter(None, map(flat(here).get, ENDS)), None)
     if not told:  # though it may be written in another form
         return

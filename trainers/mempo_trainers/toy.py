@@ -25,7 +25,8 @@ from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayPolicy
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import SETTINGS, Run, conclude, load, read_settings
+from mempo_trainers.run import Run, load
+from mempo_trainers.run_files import SETTINGS, conclude, read_settings
 from mempo_trainers.threads import one_thread
 
 LOOPS = {"grpo": grpo, "ppo": ppo}

@@ -27,7 +27,8 @@ from mempo_env.settings import Count, Settings, Share
 from mempo_env.types import Question, Split
 from mempo_trainers.config import Config
 from mempo_trainers.policies.tiny_lm import Shape, TinyLM, learn, lines
-from mempo_trainers.run import SETTINGS, Run, conclude, load, read_settings
+from mempo_trainers.run import Run, load
+from mempo_trainers.run_files import SETTINGS, conclude, read_settings
 from mempo_trainers.sft import SftConfig, sft, shown, tokenised
 from mempo_trainers.text import Player, check_enough, drawing, numbered, play, players
 from mempo_trainers.threads import one_thread

@@ -16,7 +16,7 @@ from mempo_trainers.credit.data import MEM, Ints
 from mempo_trainers.play import rollouts
 from mempo_trainers.policies.base import Rollouts
 from mempo_trainers.policies.pointer import ArrayContexts, ArrayPolicy
-from mempo_trainers.run import read_settings
+from mempo_trainers.run_files import read_settings
 from mempo_trainers.toy import Toy, draw_questions, restore
 
 SB3 = "sb3-ppo"

@@ -15,7 +15,7 @@ from mempo_benchmarks.toy.sweep import finished
 from mempo_env.errors import ConfigError, ResultsError
 from mempo_env.files import BAD_JSON, atomic_file, check_place, digest, file_digest
 from mempo_trainers.config import Config
-from mempo_trainers.run import CHECKPOINT, SETTINGS
+from mempo_trainers.run_files import CHECKPOINT, SETTINGS
 from mempo_trainers.toy import Toy, train
 
 STAGES = {"early": 22, "middle": 32, "late": 42}

@@ -27,7 +27,8 @@ from mempo_trainers.llm.engines import InProcess
 from mempo_trainers.losses import SAMPLER_GAP
 from mempo_trainers.policies.base import Responses, Rollouts
 from mempo_trainers.policies.huggingface import HuggingFacePolicy, PolicySettings
-from mempo_trainers.run import Run, read_metrics
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import read_metrics
 from mempo_trainers.sample import Draw
 from mempo_trainers.scoring.base import Asked
 from mempo_trainers.scoring.prefix_tree import tree_logprobs

@@ -28,7 +28,7 @@ from mempo_benchmarks.toy.sweep import (
 )
 from mempo_env.console import console
 from mempo_env.errors import ResultsError
-from mempo_trainers.run import RESULT, SETTINGS, begun, read_rows, read_settings
+from mempo_trainers.run_files import RESULT, SETTINGS, begun, read_rows, read_settings
 from mempo_trainers.run_settings import flat
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -22,7 +22,8 @@ from mempo_env.files import BAD_JSON
 from mempo_env.progress import progress
 from mempo_env.settings import Share, Size, Whole
 from mempo_trainers.config import Config
-from mempo_trainers.run import FORMAT, METRICS, RESULT, SETTINGS, read_metrics, read_settings
+from mempo_trainers.run import FORMAT
+from mempo_trainers.run_files import METRICS, RESULT, SETTINGS, read_metrics, read_settings
 from mempo_trainers.run_settings import differences
 from mempo_trainers.toy import Toy
 

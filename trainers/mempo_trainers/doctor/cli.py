@@ -11,7 +11,7 @@ import typer
 from mempo_env.console import console
 from mempo_env.errors import ConfigError
 from mempo_trainers.doctor import Diagnosis, diagnose, reproduces
-from mempo_trainers.run import read_metrics, read_settings
+from mempo_trainers.run_files import read_metrics, read_settings
 from mempo_trainers.run_settings import differences, endless
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

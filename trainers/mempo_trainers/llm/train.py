@@ -26,7 +26,8 @@ from mempo_trainers.llm.engines import Opened, checked, opened, save_anew
 from mempo_trainers.llm.examples import examples_of
 from mempo_trainers.llm.settings import Sampler, Setup, SftSetup, Task
 from mempo_trainers.ppo import ppo
-from mempo_trainers.run import RESULT, Run, conclude, read_result, read_rows
+from mempo_trainers.run import Run
+from mempo_trainers.run_files import RESULT, conclude, read_result, read_rows
 from mempo_trainers.scores import credits_memory
 from mempo_trainers.sft import sft
 from mempo_trainers.text import check_enough, drawing, numbered, persistently
