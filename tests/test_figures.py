@@ -54,7 +54,12 @@ def test_halves_go_away_from_zero(value: float, digits: int, sign: str, told: st
 
 
 def test_other_forms_round_alike() -> None:
-    assert (percent(0.125), percent(0.0625, 1)) == ("13%", "6.3%")
+    assert (percent(0.125), percent(0.0625, 1), percent(0.285), percent(0.2875, 1)) == (
+        "13%",
+        "6.3%",
+        "29%",
+        "28.8%",
+    )
     assert (significant(12_450, 3), significant(0.0, 3), significant(999.96, 3)) == (12_500, 0, 1000)
     assert (p_told(0.125), p_told(0.0496), p_told(0.0002)) == ("0.13", "0.049", "<0.001")
     dollars, tokens = COSTS[3], METRICS[[metric.key for metric in METRICS].index("peak")]

@@ -237,7 +237,7 @@ class Writes:
         (folder / "text").write_text(self.text)
 
 
-@pytest.mark.parametrize("killed", [1, 2, 3])
+@pytest.mark.parametrize("killed", [1, 2, 3, 4, 5])
 def test_a_policy_is_there_whole_whatever_ends_its_saving(
     killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,8 @@ def test_by_hand() -> None:
     # The eight sums of +-1 +-2 +-4 are -7, -5, ..., 7: two are as far out as 7, six as 3, four as 5.
     assert one(1, 2, 4) == 0.25 and one(1, -2, 4) == 0.75 and one(-1, 2, 4) == 0.5
     assert one(0, 0) == 1.0 and one(5) == 1.0
+    # Of n pairs with l lost: 2 * sum of C(n, k) for k up to l, over 2 ** n.
+    assert one(*decided(3, 1, 0)) == 0.625 and one(*decided(6, 1, 0)) == one(*decided(4, 0, 0)) == 0.125
 
 
 @pytest.mark.parametrize("won, lost", [(1, 0), (3, 0), (5, 0), (6, 0), (6, 1), (7, 1), (40, 20), (600, 640)])

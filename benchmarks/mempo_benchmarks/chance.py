@@ -69,7 +69,8 @@ def _flipped_exactly(d_N: Floats) -> float | None:
         order = np.argsort(sums)
         first = np.flatnonzero(np.diff(sums[order], prepend=-np.inf) > _tie(d_N))
         sums, shares = sums[order][first], np.add.reduceat(shares[order], first)
-    return min(1.0, float(shares[np.abs(sums) >= _least(d_N)].sum()))
+    share = shares[np.abs(sums) >= _least(d_N)].sum()
+    return min(1.0, float(f"{share:.12g}"))  # without the last digits, which are lgamma's
 
 
 def _log_binomial(n: int, k: int) -> float:

@@ -34,7 +34,12 @@ def significant(value: float, digits: int) -> float:
 
 def percent(share: float, digits: int = 0) -> str:
     """A share as percent: 0.125 is 13%."""
-    return f"{figure(100 * share, digits)}%"
+    return f"{hundredths(share, digits)}%"
+
+
+def hundredths(share: float, digits: int = 0) -> str:
+    """A share in hundredths: 0.285 is 29, though 100 times the float is below 28.5."""
+    return f"{_rounded(Decimal(repr(float(share))).scaleb(2), -digits):z,f}"
 
 
 def cell(metric: Metric | Cost, interval: Interval | None) -> str:

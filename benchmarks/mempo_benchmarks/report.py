@@ -14,7 +14,7 @@ import msgspec
 from mempo_benchmarks.chance import BEYOND, p_told
 from mempo_benchmarks.conclusion import conclusions
 from mempo_benchmarks.costs import COSTS, Cost, Spent
-from mempo_benchmarks.figures import cell, difference, figure, percent
+from mempo_benchmarks.figures import cell, difference, figure, hundredths, percent
 from mempo_benchmarks.journal import told
 from mempo_benchmarks.metrics import KEPT_NOTE, METRICS, Metric
 from mempo_benchmarks.pairs import Pair
@@ -172,7 +172,7 @@ def _several(arms: Sequence[ArmSummary]) -> list[Table]:
         return f"{arm.label} ({arm.role})" if arm.role else arm.label
 
     def shares(title: str, heads: Iterable[int], of: Callable[[Several], Sequence[float]]) -> Table:
-        rows = [[in_a_line(arm), *(figure(100 * share) for share in of(several))] for arm, several in known]
+        rows = [[in_a_line(arm), *(hundredths(share) for share in of(several))] for arm, several in known]
         made = table(title, ["agent", *map(str, heads)], rows)
         made.padding, made.show_edge = 0, False  # sixteen times 100 beside the ceiling take 80 columns
         return made
@@ -303,7 +303,7 @@ def report_page(comparison: Comparison, folder: Path) -> str:
         comparison: All its numbers.
         folder: Where the page will lie: it links to the episodes of runs that have a page below it.
     """
-    runs = [_run(run, plan, folder) for run, plan in comparison.runs]
+    runs = [_run(comparison.names[run], run, plan, folder) for run, plan in comparison.runs]
     words = {RIGHT: "Answered rightly."} | {str(reason): text for reason, text in FAILURES.items()}
     data = {
         "lead": [text for line, models in leads(comparison) for text in (line, models) if text],
@@ -345,11 +345,11 @@ def write_page(path: Path, html: str) -> None:
         file.write(html.encode())
 
 
-def _run(run: str, plan: Plan, folder: Path) -> dict[str, Any]:
+def _run(name: str, run: str, plan: Plan, folder: Path) -> dict[str, Any]:
     viewer = (Path(run) / EPISODES).resolve()
     near = viewer.is_file() and viewer.is_relative_to(folder.resolve())
     return {
-        "name": Path(run).name,
+        "name": name,
         "facts": _facts(run, plan),
         "command": f"mempo view {run}",
         "viewer": "./" + quote(viewer.relative_to(folder.resolve()).as_posix()) if near else None,

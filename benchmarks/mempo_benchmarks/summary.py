@@ -229,8 +229,8 @@ def compare(
 
 def _names(runs: Collection[str]) -> dict[str, str]:
     """What runs are called: the names of their folders; where two of these are alike, whole paths."""
-    short = len({Path(run).name for run in runs}) == len(runs)
-    return {run: Path(run).name if short else run for run in runs}
+    short = {run: Path(run).resolve().name for run in runs}
+    return short if len(set(short.values())) == len(runs) else {run: run for run in runs}
 
 
 def _told(plans: Mapping[str, Plan]) -> list[tuple[str, Arm, list[Row]]]:

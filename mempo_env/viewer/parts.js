@@ -46,7 +46,7 @@ const whole = format(0);
 const decimal = format(2);
 const compact = (value) =>
   value < 1e6 ? whole(value) : value.toLocaleString("en-US", { notation: "compact", maximumFractionDigits: 2 });
-const percent = (share) => (share === null ? "–" : `${whole(100 * share)} %`);
+const percent = (share) => (share === null ? "–" : `${whole(Number((100 * share).toPrecision(12)))} %`);
 const plural = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 const spaced = (word) => word.replaceAll("_", " ");
 

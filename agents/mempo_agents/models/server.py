@@ -211,8 +211,10 @@ async def _heard(server: Server, path: str, seconds: float) -> list[str]:
             while True:
                 answered = anyio.Event()
                 questions.start_soon(question, answered)
-                with anyio.move_on_after(seconds / 4):
+                with anyio.move_on_after(seconds / 4) as late:
                     await answered.wait()
+                if late.cancelled_caught:
+                    said.append("no answer in time")
                 await anyio.sleep(min(0.5, seconds / 4))
     return said
 

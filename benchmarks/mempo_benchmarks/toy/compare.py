@@ -262,8 +262,8 @@ def _changed(all_settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return data + ([] if differ("policy.model") else differ("model"))
 
 
-_NAME_DATA = ("task.dataset", "task.objectives", "task.sets", "task.held_out", "expert", "examples")
-"""Settings that say which questions, or texts to imitate, a run is given."""
+_NAME_DATA = ("task.dataset", "task.objectives", "task.sets", "task.held_out")
+"""Settings that say which questions a run is given."""
 
 
 def _told(mine: Mapping[str, Any], others: Sequence[Mapping[str, Any]], exact: bool) -> str:

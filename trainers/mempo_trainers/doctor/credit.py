@@ -155,7 +155,7 @@ def first_round(rows: Rows, settings: Settings) -> Finding | str | None:
 def memory_term(rows: Rows, settings: Settings) -> Finding | str | None:
     """The memory term is dead in every group of every step, while the outcome teaches something."""
     if all(math.isnan(row["degenerate_memory"]) for row in rows):
-        return "nothing is paid for what a memory holds"
+        return "the estimator tells of no rewards of memories"
     rows = [row for row in rows if row["success"] < SOLVED]
     groups, alive = (sum(row["groups"] for row in rows), sum(_outcome_alive(row) for row in rows))
     if not alive or any(row["degenerate_memory"] < row["groups"] for row in rows):

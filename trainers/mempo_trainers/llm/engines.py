@@ -342,7 +342,10 @@ class Served:
             ConfigError: if it is more than `gap`.
         """
         calls = [call for episode in played for round in episode.rounds for call in round.calls]
-        texts = [(call.prompt_ids, call.output_ids, call.logprobs) for call in calls[:COMPARED]]
+        some = calls[
+            :: max(1, math.ceil(len(calls) / COMPARED))
+        ]  # of all of it: a server may change meanwhile
+        texts = [(call.prompt_ids, call.output_ids, call.logprobs) for call in some]
         return {"sampler_gap": _gap(self.policy, texts, self.gap, "the server in an evaluation")}
 
 
