@@ -123,7 +123,7 @@ def _range(kind: IntType | FloatType) -> str:
     if kind.gt is not None:
         return f" above {_bound(kind.gt)}, at most {_bound(kind.le)}"
     if kind.le == MOST_WHOLE:
-        return f" of at least {_bound(kind.ge)}, below 2**63"
+        return f" from {_bound(kind.ge)} on, below 2**63"
     return f" from {_bound(kind.ge)} to {_bound(kind.le)}"
 
 

@@ -59,7 +59,7 @@ def said(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> Sai
             "policy.model=",
             "model: wanted the name or the folder of a causal language model, got nothing",
         ),
-        ("llm", "task.objectives=0", "objectives: wanted a whole number of at least 1, below 2**63, got 0"),
+        ("llm", "task.objectives=0", "objectives: wanted a whole number from 1 on, below 2**63, got 0"),
         ("llm", "config.credit=ppo", "did you mean algo=ppo, with credit=gae"),
         ("llm", "sampler.scorer=server", "needs sampler.url"),
         ("llm", "task.agent=oracle", "which asks none: choose from amem, bank"),
