@@ -149,8 +149,7 @@ async def _ask(
 
     async def call(i: int) -> None:
         async with slots:
-            answer = await _call(batch, bodies[i])
-            found[i] = answer
+            found[i] = await _call(batch, bodies[i])
 
     async with _client(server) as client, anyio.create_task_group() as watching:
         with anyio.CancelScope() as calls:
@@ -197,8 +196,7 @@ async def _heard(server: Server, path: str, seconds: float) -> list[str]:
     async def question(answered: anyio.Event) -> None:
         try:
             async with client.stream("GET", place, timeout=timeout) as answer:
-                well = path == ALIVE or answer.status_code == 200
-                told = "" if well else f"status {answer.status_code}"
+                told = "" if path == ALIVE or answer.status_code == 200 else f"status {answer.status_code}"
         except httpx.HTTPError as error:
             told = str(_fault(error))
         said.append(told)
