@@ -149,7 +149,8 @@ async def _ask(
 
     async def call(i: int) -> None:
         async with slots:
-            found[i] = await _call(batch, bodies[i])
+            answer = await _call(batch, bodies[i])
+            found[i] = answer
 
     async with _client(server) as client, anyio.create_task_group() as watching:
         with anyio.CancelScope() as calls:
@@ -191,11 +192,10 @@ async def _heard(server: Server, path: str, seconds: float) -> list[str]:
     all is well, and beside it where none has come for a quarter of the time: it may be lost.
     """
     place, said = server.url.rstrip("/") + path, list[str]()
-    timeout = httpx.Timeout(None, connect=server.connect)
 
     async def question(answered: anyio.Event) -> None:
         try:
-            async with client.stream("GET", place, timeout=timeout) as answer:
+            async with client.stream("GET", place, timeout=(server.connect, None, None, None)) as answer:
                 told = "" if path == ALIVE or answer.status_code == 200 else f"status {answer.status_code}"
         except httpx.HTTPError as error:
             told = str(_fault(error))
