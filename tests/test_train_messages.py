@@ -285,22 +285,7 @@ def test_agents_are_not_compared_in_the_folder_of_a_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "settings.json").write_text("{}")
-    assert (
-        main(
-            [
-                "bench",
-                "run",
-                "--dataset",
-                "synthetic",
-                "--agents",
-                "random",
-                "--episodes",
-                "1",
-                "--out",
-                str(tmp_path),
-            ]
-        )
-        == 2
-    )
+    plan = ["bench", "run", "--dataset", "synthetic", "--agents", "random", "--episodes", "1", "--out"]
+    assert main([*plan, str(tmp_path)]) == 2
     assert "holds a training run (settings.json); choose another --out" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
